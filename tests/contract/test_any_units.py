@@ -40,6 +40,20 @@ def test_gaps_have_no_units_either(seed):
         scores_alike(drawn, past, plain)
 
 
+# contexts without an answer tell how hidden features go with recorded ones, in any unit
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("every", [5, 1_000])
+def test_few_answers_have_no_units_either(seed, every):
+    for drawn, (past, _) in configurations(seed):
+        if drawn.kind.startswith("Fused") and {"queries", "probabilities"} & set(drawn.ways):
+            seldom = [(arm, asked and number % every == every - 1) for number, (arm, asked) in enumerate(past)]
+            _, plain = drawn.play(Scales(), seldom)
+            rng = np.random.default_rng(drawn.n)
+            powers = Scales(2.0 ** rng.integers(-100, 101, size=drawn.d), 1.0 if drawn.binary else 2.0**37)
+            same_scores(drawn, drawn.play(powers, seldom)[1], plain)
+            scores_alike(drawn, seldom, plain)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_order_of_features_and_arms_changes_scores_by_rounding_alone(seed):
     for drawn, (past, plain) in configurations(seed):
@@ -79,6 +93,10 @@ def decides_alike(drawn, past, plain):
     features, unit = 2.0 ** rng.integers(-100, 101, size=drawn.d), 2.0 ** int(rng.integers(-100, 101))
     again, scores = drawn.play(Scales(features, 1.0 if drawn.binary else unit))
     assert again == past, (drawn.kind, drawn.ways)
+    same_scores(drawn, scores, plain)
+
+
+def same_scores(drawn, scores, plain):
     # the width of a feature that never varied, which has no unit yet, is below rounding, and not zero
     least = np.finfo(float).eps * np.abs(plain[drawn.untold :]).max()
     parts = [np.where(np.abs(part) < least, 0.0, part)[drawn.untold :] for part in (scores, plain)]

@@ -23,10 +23,11 @@ from sidelight.errors import InputError
 from sidelight.hidden.frame import FADING, Frame, unitless_pseudo_inverse
 from sidelight.hidden.gap_answers import GapAnswers, Prediction
 from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, regress, slope_pull
-from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
+from sidelight.hidden.protocol import Contexts, EstimatorDefaults, HiddenShift, Needs
 from sidelight.hidden.strengths import (
     LEVEL_CENTRE,
     Strengths,
+    find_common,
     find_strengths,
     first_own,
     first_strengths,
@@ -46,6 +47,8 @@ EstimatorName = Literal["regression", "ipw", "control_variate"]
 STEPS, STILL = 20, 1e-4
 #: the least pull, in answers, with which the answers that a regression has used up are counted
 LEAST_PULL = 1e-8
+#: contexts without an answer are looked at where there are more than so many for each answer
+FEW = 0.1
 #: pull of the regressions that fill gaps toward the pooled one, in answers for each of their coordinates
 FILLING = 2.0
 
@@ -62,6 +65,7 @@ class AnswerEstimator(EstimatorDefaults):
 
     estimators: tuple[str, ...] = ("regression", "ipw", "control_variate")
     sums: AnswerSums
+    needs: Needs
 
     def __init__(
         self, summary: LogSummary, estimator: str = "regression", pooling: float | Literal["auto"] = "auto"
@@ -81,7 +85,9 @@ class AnswerEstimator(EstimatorDefaults):
         self.sums = AnswerSums(summary)
         #: answers at contexts with gaps
         self.gap_answers = GapAnswers(summary)
-        self._last: tuple[Array, tuple[int, float, int], Told, AnswerSums] | None = None
+        #: contexts at which the old policy was not asked, as far as they are worth a look; None for none
+        self._unasked: Contexts | None = None
+        self._last: tuple[Array, Contexts | None, tuple[float, ...], Told, AnswerSums] | None = None
         self._fitted: tuple[Told, Strengths, Pool, Fit] | None = None
         self._residuals: tuple[Fit, Array] | None = None
         self._strength_at, self._still = 0, False
@@ -155,25 +161,26 @@ class AnswerEstimator(EstimatorDefaults):
         from before, so that it is not used later; and each thread returns its own result, never one that another thread
         may have cached meanwhile.
         """
-        S, last = self.sums, self._last
-        at = (S.n_answers, S.total_weight, self.gap_answers.n_answers)
-        if last is None or last[0] is not S.S or last[1] != at:
-            last = self._last = (S.S, at, *self._all_told())
-        return last[2:]
+        S, last, unasked = self.sums, self._last, self._unasked
+        slopes = 0.0 if unasked is None else self._strengths.slopes
+        at = (S.n_answers, S.total_weight, self.gap_answers.n_answers, slopes)
+        if last is None or last[0] is not S.S or last[1] is not unasked or last[2] != at:
+            last = self._last = (S.S, unasked, at, *self._all_told(unasked))
+        return last[3:]
 
-    def _all_told(self) -> tuple[Told, AnswerSums]:
+    def _all_told(self, unasked: Contexts | None) -> tuple[Told, AnswerSums]:
         """``_told_with_sums()`` without the cache; contexts with gaps are completed by regressions (EM).
 
         These regressions are pooled weakly, and never with learned strengths: gaps filled by strongly pooled
         regressions would confirm that the arms are alike.
         """
         if not self.gap_answers.n_answers:
-            return Told.of(self.sums, self._frame, self._shared_answers), self.sums
+            return self._told_by(self.sums, unasked), self.sums
         at, frame = self._strengths, self._frame
         if self.pooling == "auto":
             at = Strengths(first_own(self._guess), FILLING * frame.size, LEVEL_CENTRE)
         sums = self.gap_answers.completed(self.sums, self.gap_answers.start(self.sums))
-        told, before = Told.of(sums, frame, self._shared_answers), np.zeros(0)
+        told, before = self._told_by(sums, unasked), np.zeros(0)
         for step in range(STEPS):
             pool, fit = self._fit_of(told, at)
             # slopes for a deviation of the recorded feature, and means: in deviations of the hidden ones, so that no
@@ -189,8 +196,11 @@ class AnswerEstimator(EstimatorDefaults):
             unit = np.where(told.hidden_scale > 0.0, told.unit, 0.0)
             residual = pool.residual * unit[:, None] * unit
             sums = self.gap_answers.completed(self.sums, Prediction(slopes, levels, residual))
-            told = Told.of(sums, frame, self._shared_answers)
+            told = self._told_by(sums, unasked)
         return told, sums
+
+    def _told_by(self, sums: AnswerSums, unasked: Contexts | None) -> Told:
+        return Told.of(sums, self._frame, self._shared_answers, unasked, self._strengths.slopes)
 
     def _fit(self) -> tuple[Pool, Fit]:
         """The regression pooled over arms and every arm's own, cached until the sums or the strengths change."""
@@ -243,6 +253,22 @@ class AnswerEstimator(EstimatorDefaults):
         if self.pooling != "auto":
             return int(np.iinfo(np.int64).max)
         return math.ceil((2.0 if self._still else 1.25) * self._strength_at + 8) - self.n_answers
+
+    def see_contexts(self, contexts: Contexts) -> bool:
+        """Learn from contexts at which the old policy was not asked; True if they are worth a look.
+
+        They are if there are more than ``FEW`` of them for each answer, and if strengths of pooling are learned.  The
+        answered contexts are taken to be among ``contexts``, and to have the means of all.
+        """
+        unasked = contexts.rows - self.n_answers
+        if self.needs is None or self.estimator != "regression" or self.pooling != "auto" or self._past is not None:
+            return False
+        if not unasked > FEW * self.n_answers:
+            self._unasked = None
+            return False
+        self._unasked = contexts.part(unasked / contexts.rows)
+        self._strengths = find_common(self._told(), self._strengths, self._guess)
+        return True
 
     def took(self, answers: int) -> None:
         """Count ``answers`` answers of weight one that a kernel has added to the sums."""
@@ -320,7 +346,7 @@ class AnswerEstimator(EstimatorDefaults):
 
     def unseen(self) -> NDArray[np.bool_]:
         """(m,)  Hidden features of which no answer has told a value: gaps may have been in all of them."""
-        unseen = np.full(len(self.summary.hidden), not self.sums.n_answers)
+        unseen = np.full(len(self.summary.hidden), not self.sums.n_answers and self._unasked is None)
         for missing in self.gap_answers.patterns:
             unseen &= np.isin(np.arange(len(unseen)), missing)
         return unseen
@@ -438,7 +464,11 @@ class AnswerEstimator(EstimatorDefaults):
             "strength_at": self._strength_at,
             "strength_still": self._still,
         }
-        return meta, {**self.sums.state(), **self.gap_answers.state()}
+        arrays = {**self.sums.state(), **self.gap_answers.state()}
+        if self._unasked is not None:
+            rows, sums, squares = self._unasked
+            arrays["unasked"] = np.vstack([np.append(rows, sums), np.column_stack([sums, squares])])
+        return meta, arrays
 
     @classmethod
     def from_state(cls, summary: LogSummary, meta: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -454,6 +484,9 @@ class AnswerEstimator(EstimatorDefaults):
         self._still = bool(meta.get("strength_still", False))
         self.sums.restore(arrays)
         self.gap_answers.restore(arrays)
+        if "unasked" in arrays:
+            kept = np.array(arrays["unasked"], dtype=np.float64)
+            self._unasked = Contexts(float(kept[0, 0]), kept[0, 1:].copy(), kept[1:, 1:].copy())
         if "strengths" in meta:
             self._strengths = Strengths(*(float(value) for value in meta["strengths"]))
             self._past = meta["past"]

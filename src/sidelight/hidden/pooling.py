@@ -25,19 +25,67 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
+from sidelight.hidden.frame import CONSTANT, Frame, power_of_two, unitless_pseudo_inverse
+from sidelight.hidden.protocol import Contexts
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import SINGULAR, add_up, pooled_regression
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize
+from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetric_eigen, symmetrize
 
-__all__ = ["FLAT", "Fit", "Pool", "Told", "bent_metric", "fit_arms", "regress", "slope_pull"]
+__all__ = ["FLAT", "Fit", "Pool", "Told", "Unasked", "bent_metric", "fit_arms", "leaning_of", "regress", "slope_pull"]
 
 #: relative to a feature's own sum of squares, what rounding may have done to its differences from other features
 ROUNDING = 1e-11
 #: precision of the pooled level's prior, in answers: so small that the prior is flat
 FLAT = 1e-6
+#: variance, in residual variances, of a shift along their weights that hidden features of all arms' contexts have in
+#: common, where contexts without an answer are all that tells levels
+SHIFT = 16.0
+
+
+@dataclass(frozen=True)
+class Unasked:
+    """Contexts at which the old policy was not asked: what their hidden features say whatever the arm.
+
+    Over all contexts ``E[zx_hᵀ] = Σ_aP(a)E[zx_hᵀ | a]``.  With ``θ_a = θ_pool + δ_a`` and levels ``c_a`` whose mean
+    over all contexts is 0 their regression has the coefficients ``θ_pool + η``,
+
+        η = Σ_aP(a)(δ_a + p_ac_aᵀ),     Cov η = C ⊗ Σ,     C = (ΣP(a)²/κ)D⁻¹ + v(ΣP(a)²p_ap_aᵀ + D⁻¹/n).
+
+    ``p_a`` are what the old policy favoured (``Frame.preferred``), known to ``D⁻¹/n_a`` from the log's ``n`` rows.
+
+    The mean of the hidden features over all contexts is known, and still their level among an arm's contexts is told
+    by no more than ``1/SHIFT`` answers.  A policy that gives each arm to those whom it suits, or whom it suits least,
+    shifts every arm's level to the same side along the arm's own weights.  Claimed as independent errors of variance
+    ``v``, such shifts would make all arms that are not played look equally bad.
+
+    Attributes:
+        rows: how many   sums: (n + m, n + m)  of products, in the frame's coordinates, the level not faded.
+        slopes: (n, n)  ``(ΣP(a)²/κ)D⁻¹``   levels: (n, n)  the part of ``C`` that ``v`` multiplies; both 0 for the
+            level itself.
+    """
+
+    rows: float
+    sums: Array
+    slopes: Array
+    levels: Array
+
+    def within(self, levels: float) -> Array:
+        """Sums for the regression that arms have in common, ``η`` integrated out.  levels: ``v``
+
+        With ``S`` the sums these are ``S − S_z(C⁻¹ + S_zz)⁻¹S_zᵀ``, which divides by neither ``C`` nor ``S``.  What a
+        regression over all contexts leaves has the arms' levels in it, ``(1 + v̄)Σ``, so contexts count for less;
+        ``v̄`` is the average of ``v`` over hidden features.
+        """
+        n = len(self.slopes)
+        C, S = self.slopes + levels * self.levels, self.sums[:, :n]
+        values, vectors = symmetric_eigen(symmetrize(C))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        held = product(S, root)
+        inner = np.eye(n) + product(root.T, product(self.sums[:n, :n], root))
+        left = symmetrize(self.sums - product(held, solve(symmetrize(inner), np.ascontiguousarray(held.T))))
+        return np.asarray(left / (1.0 + levels / leaning_of(len(self.sums) - n)))
 
 
 class Within(NamedTuple):
@@ -66,6 +114,7 @@ class Told:
         unit: (m,)  the hidden features' scales   means: (m,)  their centres, in these units.
         worth: (K,)  times which an arm's weights count in ``total``, relative to ``S``.
         straight: (m,)  whether a hidden feature is a column, not derived from columns.
+        unasked: contexts without an answer; None for none.
     """
 
     frame: Frame
@@ -80,10 +129,23 @@ class Told:
     means: Array
     worth: Array
     straight: NDArray[np.bool_]
+    unasked: Unasked | None = None
 
     @classmethod
-    def of(cls, sums: AnswerSums, frame: Frame, shared: bool) -> Told:
-        """What ``sums`` tell; ``shared`` if every answer is about all arms at once."""
+    def of(
+        cls, sums: AnswerSums, frame: Frame, shared: bool, unasked: Contexts | None = None, slopes: float = 1.0
+    ) -> Told:
+        """What ``sums`` tell, and contexts without an answer.
+
+        Args:
+            sums: of the answers.
+            frame: the coordinates.
+            shared: if every answer is about all arms at once.
+            unasked: contexts without an answer; a frame without a constant does not use them.
+            slopes: ``κ``, for what they tell.
+        """
+        if frame.constant is None:
+            unasked = None
         L, n = sums.L, frame.size
         K, m = len(sums.S), sums.S.shape[1] - L
         if n > L:
@@ -99,32 +161,52 @@ class Told:
         apart = _apart(sums, n)
         if apart is not None:
             S, squared = np.concatenate([S, apart[0]]), np.concatenate([squared, apart[1]])
-        squares = np.sum(np.einsum("aii->ai", sums.S22), axis=0)
+        squares, first = np.sum(np.einsum("aii->ai", sums.S22), axis=0), np.sum(sums.sums[:, L:], axis=0)
         unit, means = np.ones(m), np.zeros(m)
         count = float(np.sum(sums.counts))
-        if count > 0:
-            unit = power_of_two(np.sqrt(squares / count))
+        rows = count
+        if unasked is not None:
+            squares, first = squares + np.diagonal(unasked.squares)[L:], first + unasked.sums[L:]
+            rows += unasked.rows
+        if rows > 0:
+            unit = power_of_two(np.sqrt(squares / rows))
             if frame.constant is not None:
-                means = np.sum(sums.sums[:, L:], axis=0) / unit / count
+                means = first / unit / rows
         before = np.sum(np.einsum("aii->ai", S[:, :n, :n]) * frame.scale * frame.scale, axis=0)
+        others = None
+        if unasked is not None:
+            wide = _with_one(unasked, L, n)
+            before = before + np.diagonal(wide)[:n] * frame.scale * frame.scale
+            others = frame.moved(wide[None], unit, means, faded=False)[0]
         nothing = np.zeros(0)
         S, squared = frame.moved(S, unit, means), frame.moved(squared, nothing, nothing)
         # a hidden feature that did not vary among the answers: after centring only rounding errors are left, and a
         # likelihood in their scale would mean nothing
         own = np.sum(np.einsum("aii->ai", S[:K, n:, n:]), axis=0)
+        if others is not None:
+            own = own + np.diagonal(others)[n:]
         silent = n + np.flatnonzero(own <= CONSTANT * squares / (unit * unit))
         S[:, silent], S[:, :, silent] = 0.0, 0.0
+        if others is not None:
+            others[silent], others[:, silent] = 0.0, 0.0
         if apart is not None:
             (S, more), (squared, more_squared) = (S[:K], S[K]), (squared[:K], squared[K])
         seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
+        if others is not None:
+            seen = seen + np.diagonal(others)[:n]
         D, own = frame.D.copy(), np.diagonal(frame.D)
-        # a feature that varied neither in the log nor in the answers: after centring only rounding errors are left
+        # a feature that varied neither in the log nor in the contexts: after centring only rounding errors are left
         still = np.flatnonzero(np.isnan(own) & (seen <= CONSTANT * before))
         for sums_of in (S, squared):
             sums_of[:, still], sums_of[:, :, still] = 0.0, 0.0
         seen[still] = 0.0
-        # a feature that did not vary in the log is scaled by its variance in the answers
-        filled = np.where(seen > 0, seen / max(count, 1e-300), 1.0)
+        if others is not None and unasked is not None:
+            others[still], others[:, still] = 0.0, 0.0
+            c = frame.constant
+            others[c], others[:, c] = 0.0, 0.0
+            others[c, c] = min(1.0 / SHIFT, unasked.rows)
+        # a feature that did not vary in the log is scaled by its variance in the contexts
+        filled = np.where(seen > 0, seen / max(rows, 1e-300), 1.0)
         np.fill_diagonal(D, np.where(np.isnan(own), filled, own))
         total, noise, sizes, squares = np.empty((n + m, n + m)), np.empty((n, n)), np.empty(K + 1), np.empty(K + 1)
         units = 1.0 / np.diagonal(D)
@@ -147,9 +229,27 @@ class Told:
             f3 = f[:, None, None]
             S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
         noise = g * (g * noise)
-        return cls(frame, D, S, squared, counts, g * total, noise, g * count, unit, means, g / f, sums.straight)
+        more_told = None
+        if others is not None and unasked is not None:
+            more_told = Unasked(unasked.rows, others, *_deviations(frame, D, sums.shares, sums.log_rows, slopes))
+        return cls(
+            frame, D, S, squared, counts, g * total, noise, g * count, unit, means, g / f, sums.straight, more_told
+        )
 
-    def within(self, levels: float) -> Within:
+    def informative(self, levels: float) -> float:
+        """As many answers would say as much about the slopes that arms have in common.  levels: ``v``"""
+        if self.unasked is None:
+            return self.answers
+        own = np.diagonal(self.unasked.within(levels))[: self.frame.size] / np.diagonal(self.D)
+        slopes = np.arange(self.frame.size) != self.frame.constant
+        return self.answers + float(np.cumsum(own[slopes])[-1]) / max(int(slopes.sum()), 1) if slopes.any() else 0.0
+
+    @property
+    def rows(self) -> float:
+        """How many contexts there are, answered or not."""
+        return self.answers + (0.0 if self.unasked is None else self.unasked.rows)
+
+    def within(self, levels: float, whole: bool = False) -> Within:
         """Sums for the regression that arms have in common, their levels apart with the variance ``levels = v``.
 
         An arm's ``N`` answers are ``Y_a = Z_aθ_pool + l_ac_aᵀ + …`` with ``l_a`` the regressor of its level and ``c_a ~
@@ -160,6 +260,10 @@ class Told:
         likewise for ``Y_a``.  As ``v`` grows the arms' means are taken out; ``v = 0`` is the regression over all
         contexts.  Without a constant there are no levels, and it is that one too.  The common level is 0, the mean over
         all contexts, from which these arms' levels differ: that is known as well as all answers together tell it.
+
+        Args:
+            levels: ``v``.
+            whole: whether to take the regression over contexts without an answer for that within arms.
         """
         c, n = self.frame.constant, self.frame.size
         if c is None:
@@ -168,16 +272,42 @@ class Told:
         taken = product(self.worth * part * self.S[:, c].T, self.S[:, c])
         total = symmetrize(self.total - taken)
         total[c, c] = self.total[c, c]
+        if self.unasked is not None:
+            total += self.unasked.within(0.0 if whole else levels)
         # the noise is that of answers of weight one; others are scaled so that Σω² is about Σω
         return Within(total, total[:n, :n].copy())
 
     @property
     def hidden_scale(self) -> Array:
         """(m,)  mean squares of the hidden features, centred where the frame is; 0 where none is known to vary."""
-        squares = np.diagonal(self.total)[self.frame.size :]
+        squares, rows = np.diagonal(self.total)[self.frame.size :], self.rows
+        if self.unasked is not None:
+            squares = squares + np.diagonal(self.unasked.sums)[self.frame.size :]
         # a feature that did not vary: after centring only rounding errors are left
-        squares = np.where(squares > 1e-12 * (squares + self.answers * np.square(self.means)), squares, 0.0)
-        return np.maximum(squares, 0.0) / max(self.answers, 1e-300) if self.answers > 0 else np.zeros(len(squares))
+        squares = np.where(squares > 1e-12 * (squares + rows * np.square(self.means)), squares, 0.0)
+        return np.maximum(squares, 0.0) / max(rows, 1e-300) if rows > 0 else np.zeros(len(squares))
+
+
+def _with_one(contexts: Contexts, L: int, n: int) -> Array:
+    """(n + m, n + m)  Sums of products of contexts, with a one after the recorded features if ``n`` is ``L + 1``."""
+    if n == L:
+        return contexts.squares
+    at = np.r_[0:L, n : n + len(contexts.sums) - L]
+    out = np.empty((len(at) + 1, len(at) + 1))
+    out[at[:, None], at] = contexts.squares
+    out[L, at] = out[at, L] = contexts.sums
+    out[L, L] = contexts.rows
+    return out
+
+
+def _deviations(frame: Frame, D: Array, shares: Array, rows: float, slopes: float) -> tuple[Array, Array]:
+    """``(ΣP(a)²/κ)D⁻¹`` and ``ΣP(a)²p_ap_aᵀ + D⁻¹/n``: (n, n) each, 0 for the level.  slopes: ``κ``   rows: ``n``"""
+    others = np.flatnonzero(np.arange(frame.size) != frame.constant)
+    inverse_D, preferred = np.zeros_like(D), shares[:, None] * frame.preferred
+    if len(others):
+        inverse_D[np.ix_(others, others)] = unitless_pseudo_inverse(D[np.ix_(others, others)])
+    favoured = product(np.ascontiguousarray(preferred.T), preferred)
+    return (float(np.sum(np.square(shares))) / slopes) * inverse_D, favoured + inverse_D / max(rows, 1.0)
 
 
 def _apart(sums: AnswerSums, n: int) -> tuple[Array, Array] | None:
@@ -236,7 +366,7 @@ class Pool:
         # a feature that has not varied yet: its own square, so that no unit matters; 1 if it was always 0
         np.einsum("ii->i", residual)[...] += np.where(scale > 0, scale, np.where(size > 0, size, 1.0))
         used = n - float(np.sum(inverse * pull))
-        residual /= max(told.answers - used, 0.0) + 1.0
+        residual /= max(told.rows - used, 0.0) + 1.0
         return cls(pull, inverse, theta, residual, within.noise)
 
 
@@ -286,6 +416,16 @@ def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:
     B = told.frame.coefficients(plain, told.means) * told.unit
     # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge for a tiny Q; only T⁻¹Q is needed, which is not
     return Fit(pull, product(pool.inverse, pull), theta, plain, B)
+
+
+def leaning_of(m: int) -> float:
+    """By how much levels differ more along ``w_h`` than on average over ``m`` directions.
+
+    A policy that chooses by what it expects shifts the hidden features of an arm's contexts along ``w_h``, the one
+    direction that matters here.  If it shifts them along nothing else, arms differ there by ``m`` times the average
+    variance; half of that is counted.
+    """
+    return 0.5 * (1.0 + m)
 
 
 def regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["CompleteEstimator", "EstimatorDefaults", "HiddenEstimator", "HiddenShift", "Needs", "completed"]
+__all__ = ["CompleteEstimator", "Contexts", "EstimatorDefaults", "HiddenEstimator", "HiddenShift", "Needs", "completed"]
 
 Needs = Literal["action", "probabilities"] | None
 
@@ -38,6 +38,22 @@ class HiddenShift(NamedTuple):
     slopes: Array
     levels: Array
     residual: Array | None
+
+
+class Contexts(NamedTuple):
+    """Sums over complete contexts, asked or not, whatever was played: recorded features first.
+
+    Attributes:
+        rows: how many   sums: (d,)  ``Σx``   squares: (d, d)  ``Σxxᵀ``.
+    """
+
+    rows: float
+    sums: Array
+    squares: Array
+
+    def part(self, share: float) -> Contexts:
+        """The same means over fewer contexts."""
+        return Contexts(share * self.rows, share * self.sums, share * self.squares)
 
 
 @runtime_checkable
@@ -127,6 +143,13 @@ class EstimatorDefaults:
         estimator = cast(HiddenEstimator, self)
         return np.asarray(float(estimator.n_answers) * np.asarray(estimator.summary.shares))
 
+    def see_contexts(self, contexts: Contexts) -> bool:
+        """Learn from all contexts so far how hidden features go with recorded ones, whatever the arm.
+
+        Returns whether it takes anything from them; here it does not.
+        """
+        return False
+
     def room(self) -> int:
         """How many answers kernels may add to ``sums`` before ``took`` must be called."""
         return int(np.iinfo(np.int64).max)
@@ -167,6 +190,7 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     def cautious_precision(self) -> Array | None: ...  # noqa: D102
     def unseen(self) -> NDArray[np.bool_]: ...  # noqa: D102
     def answer_counts(self) -> Array: ...  # noqa: D102
+    def see_contexts(self, contexts: Contexts) -> bool: ...  # noqa: D102
     def room(self) -> int: ...  # noqa: D102
     def took(self, answers: int) -> None: ...  # noqa: D102
     def unpooled(self) -> Any: ...  # noqa: D102

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.frame import Frame
-from sidelight.hidden.pooling import FLAT, Pool, Told, bent_metric
+from sidelight.hidden.pooling import FLAT, Pool, Told, bent_metric, leaning_of
 from sidelight.kernels.answers import between_arms
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.spd import invert
@@ -33,10 +33,10 @@ __all__ = [
     "SLOPE_CENTRE",
     "SLOPE_GRID",
     "Strengths",
+    "find_common",
     "find_strengths",
     "first_own",
     "first_strengths",
-    "leaning_of",
     "own_guess",
 ]
 
@@ -105,14 +105,26 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
     """
     if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
         return start
+    start = find_common(told, start, guess)
+    slopes, levels = _find_between(told, Pool.of(told, start.own, start.levels, start.bent), start)
+    return start._replace(slopes=slopes, levels=levels)
+
+
+def find_common(told: Told, start: Strengths, guess: float) -> Strengths:
+    """``κ₀`` and ``β`` as answers and contexts without one tell them, ``κ`` and ``v`` as they were; see above."""
+    if told.rows <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
+        return start
     bent = _find_bent(told, guess, start.levels) if told.frame.bent.any() else start.bent
-    own = _find_own(told, guess, start.levels, bent)
-    slopes, levels = _find_between(told, Pool.of(told, own, start.levels, bent), start)
-    return Strengths(own, slopes, levels, bent)
+    return start._replace(own=_find_own(told, guess, start.levels, bent), bent=bent)
 
 
 def own_likelihoods(
-    told: Told, guess: float, levels: float, bent: float = 1.0, looked_at: NDArray[np.int64] | None = None
+    told: Told,
+    guess: float,
+    levels: float,
+    bent: float = 1.0,
+    looked_at: NDArray[np.int64] | None = None,
+    whole: bool = False,
 ) -> Array:
     """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown.
 
@@ -122,12 +134,14 @@ def own_likelihoods(
         levels: ``v``.
         bent: ``β``.
         looked_at: positions of the hidden features that count; ``None`` for all.
+        whole: whether to take the regression over contexts without an answer for that within arms.
     """
-    values, c, n, total = np.empty(len(OWN_GRID)), told.frame.constant, told.frame.size, told.within(levels).total
+    values, c, n = np.empty(len(OWN_GRID)), told.frame.constant, told.frame.size
+    total = told.within(levels, whole).total
     if looked_at is not None:
         kept = np.concatenate([np.arange(n), n + looked_at])
         total = np.ascontiguousarray(total[np.ix_(kept, kept)])
-    likelihoods_of_own(total, bent_metric(told, bent), (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
+    likelihoods_of_own(total, bent_metric(told, bent), (-1 if c is None else c, FLAT), OWN_GRID, told.rows, values)
     # log det D_β, for each hidden feature that varies
     varying = float(np.sum(np.diagonal(total)[n:] > 0.0))
     values += 0.5 * varying * float(np.sum(told.frame.bent)) * float(log(bent))
@@ -135,9 +149,17 @@ def own_likelihoods(
 
 
 def _find_own(told: Told, guess: float, levels: float, bent: float) -> float:
-    values = own_likelihoods(told, guess, levels, bent)
-    slack = SLACK / (1.0 + told.answers / (MANY * told.frame.size))
-    return float(OWN_GRID[int(np.argmax(values >= values.max() - slack))])
+    """The least ``κ₀`` that is nearly as likely as the best.
+
+    Where there are contexts without an answer, the lesser of two: slopes over all contexts may be the old policy's
+    doing, while within arms there are none; or there are such within arms, while over all contexts they cancel.
+    """
+    slack = SLACK / (1.0 + told.informative(levels) / (MANY * told.frame.size))
+    found = []
+    for whole in (False, True) if told.unasked is not None else (False,):
+        values = own_likelihoods(told, guess, levels, bent, whole=whole)
+        found.append(float(OWN_GRID[int(np.argmax(values >= values.max() - slack))]))
+    return min(found)
 
 
 def _find_bent(told: Told, guess: float, levels: float) -> float:
@@ -259,13 +281,3 @@ def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, floa
     slopes = SLOPE_GRID[int(np.argmin(np.abs(log(SLOPE_GRID * variance))))]
     levels = LEVEL_GRID[int(values.max(axis=0).argmax())]
     return float(slopes), float(levels) * leaning_of(pool.theta.shape[1])
-
-
-def leaning_of(m: int) -> float:
-    """By how much levels differ more along ``w_h`` than on average over ``m`` directions.
-
-    A policy that chooses by what it expects shifts the hidden features of an arm's contexts along ``w_h``, the one
-    direction that matters here.  If it shifts them along nothing else, arms differ there by ``m`` times the average
-    variance; half of that is counted.
-    """
-    return 0.5 * (1.0 + m)

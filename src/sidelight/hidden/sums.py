@@ -71,6 +71,7 @@ class AnswerSums:
         K, d, L = summary.n_arms, summary.n_features, summary.n_recorded
         self.L = L
         self.schema = summary.schema
+        self.shares, self.log_rows = np.asarray(summary.shares), float(summary.n_rows)
         self.order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
         self.n_answers = 0
         self.total_weight = 0.0

@@ -152,8 +152,9 @@ def spread_of_logs(logs: Sequence[FusedLog], units: Units, first_block: NDArray[
         known = units.known[hidden]
         freedom = np.asarray(log.hidden.summary.degrees_of_freedom, dtype=np.float64)
         told = log.well_told()
-        unanswered = log.hidden.sums is not None and log.hidden.n_answers < len(hidden)
-        if not known.any() or np.count_nonzero(told) < 2 or unanswered:
+        rows = log.hidden.n_answers if log.contexts is None else log.contexts.rows
+        untold = log.hidden.sums is not None and rows < len(hidden)
+        if not known.any() or np.count_nonzero(told) < 2 or untold:
             continue
         scales, own = units.scales[hidden][known], units.spreads[hidden][known]
         moments = log.residual_moments(units)[:, known][:, :, known] / scales[:, None] / scales

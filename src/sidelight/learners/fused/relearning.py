@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sidelight.hidden.protocol import Contexts
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.hyperparameters import (
     add_logs,
@@ -161,11 +162,13 @@ class Relearning(Proven):
             units=units,
             means=means,
         )
+        contexts = self._contexts()
         for log in self.logs:
+            log.see_contexts(contexts)
             # while nothing was known about any hidden feature there are no weights to take τ² from, and without an
             # answer no second moments in the features' own units
             hidden = log.order[log.L :]
-            unanswered = log.hidden.sums is not None and not log.hidden.n_answers
+            unanswered = log.hidden.sums is not None and not log.hidden.n_answers and log.contexts is None
             log.fresh = log.fresh or (len(hidden) > 0 and (unanswered or not seen[hidden].any()))
             log.refresh(
                 known, shared=len(self.logs), bias_bound=self.bias_bound, sandwich=self.sandwich, rates=self.binary
@@ -176,6 +179,16 @@ class Relearning(Proven):
         unlearned = self.settings.regularization == "auto" and self.automatic is not None and not self.automatic.hyper
         if len(self.logs) > 1 and self.settings.radius != "theory" and not unlearned:
             self._intersect()
+
+    def _contexts(self) -> Contexts | None:
+        """Sums over the contexts of all rounds, in the context's order; None where rounds do not count alike."""
+        if self.automatic is None or not self._guarded or self.fading.forgets or self.binary or self.gaps is not None:
+            return None
+        if not self.n_contexts:
+            return None
+        d, sums = self.n_features, self.context_sums
+        # added up in order, so that no processor adds in another one
+        return Contexts(float(self.n_contexts), sums[d : 2 * d].copy(), np.cumsum(self.grams, axis=0)[-1])
 
     def _usual_weights(self) -> tuple[Array, float] | None:
         """Scales of features (d,), 0 for derived ones and unknown scales, and the mean square of recorded weights.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.protocol import CompleteEstimator
+from sidelight.hidden.protocol import CompleteEstimator, Contexts
 from sidelight.learners.log_facts import NOISE_FLOOR, add_answers
 from sidelight.linalg import Array, eigenvalues, square
 from sidelight.side.coordinates import Tally, Units
@@ -140,10 +140,20 @@ class Unexplained:
         if self._on_top and not proven:
             self.tau2 = np.zeros_like(self.s2)
         self.fresh = True
+        #: the contexts that the estimator looked at beside the answers, recorded features first; None for none
+        self.contexts: Contexts | None = None
         #: (K_j,)  the part of ``s²`` by which ``b`` errs as ``B̂`` does, so that it cancels in ``b − M̂w``
         self.level = np.zeros_like(self.s2)
         #: (K_j,)  times which ``s²`` is counted where proven, since it was estimated from so few rows
         self._rows_scarcity = np.ones(len(self.arms))
+
+    def see_contexts(self, contexts: Contexts | None) -> None:
+        """Let the estimator learn from all contexts so far, in the context's order."""
+        self.contexts = None
+        if contexts is not None and not self.proven:
+            o = self.order
+            own = Contexts(contexts.rows, contexts.sums[o], np.ascontiguousarray(contexts.squares[np.ix_(o, o)]))
+            self.contexts = own if self.hidden.see_contexts(own) else None
 
     def well_told(self) -> NDArray[np.bool_]:
         """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""
@@ -220,7 +230,7 @@ class Unexplained:
         return np.where(unseen, means[self.order[self.L :]], 0.0)
 
     def residual_moments(self, units: Units | None) -> Array:
-        """``Σ_e`` (K_j, m, m); of a feature that did not vary among the answers the variance that is known elsewhere.
+        """``Σ_e`` (K_j, m, m); of a feature that did not vary in answers or contexts the variance known elsewhere.
 
         An estimator has nothing to state in such a feature's unit, which rounds or another log may know already.
 
@@ -231,6 +241,9 @@ class Unexplained:
             return moments
         hidden, tally = self.order[self.L :], Tally.empty(len(self.order))
         add_answers(tally, answers, self.order)
+        if self.contexts is not None:
+            seen, L = self.contexts, self.L
+            tally.add(hidden, seen.rows, seen.sums[L:], np.diagonal(seen.squares)[L:])
         still = np.flatnonzero(units.known[hidden] & ~Units.of(tally, units.constant).known[hidden])
         if len(still):
             moments = moments.copy()
