@@ -241,7 +241,7 @@ class PriorLikelihood:
             self._block[block] = k
         #: the block of levels, if they have one of their own: that of the intercept, or without one of no feature
         of_levels = [] if units.constant is None else [units.constant]
-        self._levels = next((k for k, own in enumerate(blocks) if own.tolist() == of_levels), None)
+        self._levels: int | None = next((k for k, own in enumerate(blocks) if own.tolist() == of_levels), None)
         #: a block whose variance matters to nothing, or −1
         self._silent = -1
         #: the level that weights make where there is no intercept and some mean is not zero
@@ -250,7 +250,7 @@ class PriorLikelihood:
             if units.means.any():
                 self._level = Level(units, np.where(self._block >= len(blocks) - derived, BENT, 1.0))
             else:
-                self._levels, self._silent = None, self._levels
+                self._silent, self._levels = self._levels, None
         #: ``log p`` of the rewards' part that is expected of all arms
         self._expected = 0.0
         if self._level is not None:
