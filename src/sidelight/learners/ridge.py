@@ -108,14 +108,16 @@ class RidgeLearner(RidgeArms):
         return constraint_rows(self.reduction, a)
 
     def _noise_guess(self, units: Units) -> float:
-        """``σ²`` as the log has it; without a log, or where its rewards are all zero, the variance around arms' levels.
+        """``σ²`` as the log has it; without a log, or where its rewards are all zero, the rewards' own variance.
 
-        Where a constraint is exact, the sums are not those of all features, and it is the rewards' own variance.
+        Without an intercept what arms pay on average may differ by far more than the noise, and it is the variance
+        around the arms' levels.  Elsewhere it is not: a guess that is too large tries an arm once too often, one that
+        is too small gives it up for good.  Nor where a constraint is exact: sums are then not those of all features.
         """
         found = log_variance(self._summary)
         if found is not None:
             return found
-        if self.reduction.loadings.shape[1]:
+        if units.constant is not None or self.reduction.loadings.shape[1]:
             return units.reward_variance
         grams, moments = units.evidence(self.grams, self.moments)
         squares = units.squares(self.squares, self.moments, self.grams)
