@@ -220,7 +220,7 @@ def test_a_saved_learner_goes_on_as_it_was(tmp_path):
 
 
 def test_a_column_of_ones_is_a_feature_like_any_other_unless_others_make_levels(rng):
-    """A constant without a declared intercept keeps the variance of its block; beside raw features it is their level."""
+    """A constant that is no declared intercept keeps its block's variance; beside raw features it is their level."""
     X = np.column_stack([np.ones(500), rng.normal(size=(500, 3))])
     raw = X + np.array([0.0, 8.0, 3.0, 0.0])
     for contexts, counts in ((X, False), (raw, True)):
