@@ -137,7 +137,7 @@ def test_a_learner_that_forgets_searches_at_every_refresh(rng, searches):
 def test_a_new_verdict_makes_it_search_again(rng, searches, changed):
     world = sl.worlds.ConfoundedWorld(seed=1)
     learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(world.sample_log(2_000, 6, rng), world.schema(6))))
-    X = world.contexts(100, rng)
+    X = world.contexts(400, rng)  # so many that no smaller noise competes, which is another search
     play_rounds(learner, X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), rng)
     learner.automatic.search_at = 10**9
     learner.logs[0].standing.judge = lambda verdict, accused, events: changed
