@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# Two test processes for each core: while one test waits (for a server, a database, a timeout), another runs.
+# One more test process than there are cores: while one test waits (for a server, a database, a timeout), another runs.
 CORES   := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
-WORKERS ?= $(shell echo $$((2 * $(CORES))))
+WORKERS ?= $(shell echo $$(($(CORES) + 1)))
 # Tests start a hundred processes that import the same modules: without bytecode on the disk each of them compiles all.
 unexport PYTHONDONTWRITEBYTECODE
 
