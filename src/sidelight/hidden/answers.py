@@ -223,7 +223,7 @@ class AnswerEstimator(EstimatorDefaults):
         """Set ``κ`` and never estimate it; levels are then pulled like slopes, and ``κ₀`` is one answer."""
         self.pooling = strength
         self._strengths = Strengths(1.0, strength, 0.0)
-        self._last = self._fitted = None
+        self._unasked = self._last = self._fitted = None
 
     def unpooled(self) -> Any:
         """A copy without pooling: shrinking toward the pooled regression is a bias that no proof covers."""
@@ -345,7 +345,7 @@ class AnswerEstimator(EstimatorDefaults):
         return HiddenShift(told.frame.slopes(pool.theta[None])[0] * told.unit, levels, residual)
 
     def unseen(self) -> NDArray[np.bool_]:
-        """(m,)  Hidden features of which no answer has told a value: gaps may have been in all of them."""
+        """(m,)  Hidden features of which neither an answer nor a context without one has told a value."""
         unseen = np.full(len(self.summary.hidden), not self.sums.n_answers and self._unasked is None)
         for missing in self.gap_answers.patterns:
             unseen &= np.isin(np.arange(len(unseen)), missing)

@@ -238,11 +238,11 @@ class Told:
 
     def informative(self, levels: float) -> float:
         """As many answers would say as much about the slopes that arms have in common.  levels: ``v``"""
-        if self.unasked is None:
+        slopes = np.arange(self.frame.size) != self.frame.constant
+        if self.unasked is None or not slopes.any():
             return self.answers
         own = np.diagonal(self.unasked.within(levels))[: self.frame.size] / np.diagonal(self.D)
-        slopes = np.arange(self.frame.size) != self.frame.constant
-        return self.answers + float(np.cumsum(own[slopes])[-1]) / max(int(slopes.sum()), 1) if slopes.any() else 0.0
+        return self.answers + float(np.cumsum(own[slopes])[-1]) / int(slopes.sum())
 
     @property
     def rows(self) -> float:

@@ -45,7 +45,7 @@ class Stretch:
     root: float
 
     def inverse(self) -> Stretch:
-        """``T⁻¹ = I − u gᵀ/√ρ``."""
+        """The inverse map, ``T⁻¹ = I − u gᵀ/√ρ``, of the same form."""
         return Stretch(-self.u / self.root, self.g, 1.0 / self.root)
 
     def after(self, first: Stretch) -> Stretch:
@@ -53,17 +53,17 @@ class Stretch:
         return Stretch(first.u + self.u * first.root, self.g, self.root * first.root)
 
     def vectors(self, y: Array) -> Array:
-        """``Ty``.  (…, d + q)"""
+        """Weights with their level multiplied by ``√ρ``: ``Ty`` of every ``y``.  (…, d + q)"""
         u, g = self._of(y.shape[-1])
         return np.asarray(y + product(y, g)[..., None] * u)
 
     def linear(self, h: Array) -> Array:
-        """``Tᵀh``.  (…, d + q)"""
+        """The linear term of evidence, in terms of ``T⁻¹y``: ``Tᵀh``.  (…, d + q)"""
         u, g = self._of(h.shape[-1])
         return np.asarray(h + product(h, u)[..., None] * g)
 
     def quadratic(self, J: Array) -> Array:
-        """``TᵀJT`` of a symmetric ``J``.  (…, d + q, d + q)"""
+        """The quadratic term of evidence, in terms of ``T⁻¹y``: ``TᵀJT`` of a symmetric ``J``.  (…, d + q, d + q)"""
         return _sandwich(J, *self._of(J.shape[-1]))
 
     def covariance(self, C: Array) -> Array:

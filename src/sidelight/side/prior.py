@@ -377,7 +377,7 @@ class PriorLikelihood:
         )
 
     def _mean_variances(self, hyper: Hyper) -> Array:
-        """``κ²`` (d + q,)."""
+        """Prior variances of ``β`` (d + q,), the common mean and the weights along preferences: ``κ²`` of each."""
         kappa2 = np.empty(self._d + len(self._design[1]))
         mean_variances(np.array(hyper.numbers), self._design, kappa2)
         return kappa2

@@ -99,3 +99,19 @@ def test_a_learner_that_never_asks_learns_from_its_contexts(rng):
     np.testing.assert_allclose(log.hidden.regression()[:, 1:], np.tile(SLOPES, (K, 1, 1)), atol=0.25)
     # hidden features have no effect here, and the log leaves nothing but noise: before, half of it was called theirs
     assert (log.tau2 < 0.2 * log.s2).all()
+
+
+def test_an_intercept_alone_and_a_given_pooling(rng):
+    """Without slopes only answers say something about them; a strength that is given takes nothing from contexts."""
+    schema = sl.Schema(["x", "y"], [], arms=[0, 1], intercept=True)
+    log = sl.LogSummary.from_arrays(np.ones((200, 1)), rng.integers(2, size=200), rng.normal(size=200), schema)
+    hidden = sl.BehaviorQueries(log)
+    X = np.column_stack([np.ones(300), rng.normal(size=(300, 2))])
+    for x in X[:20]:
+        hidden.observe(x, 0)
+    assert hidden.see_contexts(Contexts(300.0, X.sum(axis=0), X.T @ X))
+    told = hidden._told()
+    assert told.unasked is not None
+    assert told.informative(1.0) == told.answers == 20.0
+    hidden.fix_pooling(3.0)
+    assert hidden._told().unasked is None
