@@ -25,67 +25,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.frame import CONSTANT, Frame, power_of_two, unitless_pseudo_inverse
+from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.protocol import Contexts
 from sidelight.hidden.sums import AnswerSums
+from sidelight.hidden.unasked import SHIFT, Unasked, deviations_of, with_one
 from sidelight.kernels.answers import SINGULAR, add_up, pooled_regression
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetric_eigen, symmetrize
+from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize
 
-__all__ = ["FLAT", "Fit", "Pool", "Told", "Unasked", "bent_metric", "fit_arms", "leaning_of", "regress", "slope_pull"]
+__all__ = ["FLAT", "Fit", "Pool", "Told", "bent_metric", "fit_arms", "regress", "slope_pull"]
 
 #: relative to a feature's own sum of squares, what rounding may have done to its differences from other features
 ROUNDING = 1e-11
 #: precision of the pooled level's prior, in answers: so small that the prior is flat
 FLAT = 1e-6
-#: variance, in residual variances, of a shift along their weights that hidden features of all arms' contexts have in
-#: common, where contexts without an answer are all that tells levels
-SHIFT = 16.0
-
-
-@dataclass(frozen=True)
-class Unasked:
-    """Contexts at which the old policy was not asked: what their hidden features say whatever the arm.
-
-    Over all contexts ``E[zx_hᵀ] = Σ_aP(a)E[zx_hᵀ | a]``.  With ``θ_a = θ_pool + δ_a`` and levels ``c_a`` whose mean
-    over all contexts is 0 their regression has the coefficients ``θ_pool + η``,
-
-        η = Σ_aP(a)(δ_a + p_ac_aᵀ),     Cov η = C ⊗ Σ,     C = (ΣP(a)²/κ)D⁻¹ + v(ΣP(a)²p_ap_aᵀ + D⁻¹/n).
-
-    ``p_a`` are what the old policy favoured (``Frame.preferred``), known to ``D⁻¹/n_a`` from the log's ``n`` rows.
-
-    The mean of the hidden features over all contexts is known, and still their level among an arm's contexts is told
-    by no more than ``1/SHIFT`` answers.  A policy that gives each arm to those whom it suits, or whom it suits least,
-    shifts every arm's level to the same side along the arm's own weights.  Claimed as independent errors of variance
-    ``v``, such shifts would make all arms that are not played look equally bad.
-
-    Attributes:
-        rows: how many   sums: (n + m, n + m)  of products, in the frame's coordinates, the level not faded.
-        slopes: (n, n)  ``(ΣP(a)²/κ)D⁻¹``   levels: (n, n)  the part of ``C`` that ``v`` multiplies; both 0 for the
-            level itself.
-    """
-
-    rows: float
-    sums: Array
-    slopes: Array
-    levels: Array
-
-    def within(self, levels: float) -> Array:
-        """Sums for the regression that arms have in common, ``η`` integrated out.  levels: ``v``
-
-        With ``S`` the sums these are ``S − S_z(C⁻¹ + S_zz)⁻¹S_zᵀ``, which divides by neither ``C`` nor ``S``.  What a
-        regression over all contexts leaves has the arms' levels in it, ``(1 + v̄)Σ``, so contexts count for less;
-        ``v̄`` is the average of ``v`` over hidden features.
-        """
-        n = len(self.slopes)
-        C, S = self.slopes + levels * self.levels, self.sums[:, :n]
-        values, vectors = symmetric_eigen(symmetrize(C))
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        held = product(S, root)
-        inner = np.eye(n) + product(root.T, product(self.sums[:n, :n], root))
-        left = symmetrize(self.sums - product(held, solve(symmetrize(inner), np.ascontiguousarray(held.T))))
-        return np.asarray(left / (1.0 + levels / leaning_of(len(self.sums) - n)))
 
 
 class Within(NamedTuple):
@@ -175,7 +129,7 @@ class Told:
         before = np.sum(np.einsum("aii->ai", S[:, :n, :n]) * frame.scale * frame.scale, axis=0)
         others = None
         if unasked is not None:
-            wide = _with_one(unasked, L, n)
+            wide = with_one(unasked, L, n)
             before = before + np.diagonal(wide)[:n] * frame.scale * frame.scale
             others = frame.moved(wide[None], unit, means, faded=False)[0]
         nothing = np.zeros(0)
@@ -231,7 +185,7 @@ class Told:
         noise = g * (g * noise)
         more_told = None
         if others is not None and unasked is not None:
-            more_told = Unasked(unasked.rows, others, *_deviations(frame, D, sums.shares, sums.log_rows, slopes))
+            more_told = Unasked(unasked.rows, others, *deviations_of(frame, D, sums.shares, sums.log_rows, slopes))
         return cls(
             frame, D, S, squared, counts, g * total, noise, g * count, unit, means, g / f, sums.straight, more_told
         )
@@ -286,28 +240,6 @@ class Told:
         # a feature that did not vary: after centring only rounding errors are left
         squares = np.where(squares > 1e-12 * (squares + rows * np.square(self.means)), squares, 0.0)
         return np.maximum(squares, 0.0) / max(rows, 1e-300) if rows > 0 else np.zeros(len(squares))
-
-
-def _with_one(contexts: Contexts, L: int, n: int) -> Array:
-    """(n + m, n + m)  Sums of products of contexts, with a one after the recorded features if ``n`` is ``L + 1``."""
-    if n == L:
-        return contexts.squares
-    at = np.r_[0:L, n : n + len(contexts.sums) - L]
-    out = np.empty((len(at) + 1, len(at) + 1))
-    out[at[:, None], at] = contexts.squares
-    out[L, at] = out[at, L] = contexts.sums
-    out[L, L] = contexts.rows
-    return out
-
-
-def _deviations(frame: Frame, D: Array, shares: Array, rows: float, slopes: float) -> tuple[Array, Array]:
-    """``(ΣP(a)²/κ)D⁻¹`` and ``ΣP(a)²p_ap_aᵀ + D⁻¹/n``: (n, n) each, 0 for the level.  slopes: ``κ``   rows: ``n``"""
-    others = np.flatnonzero(np.arange(frame.size) != frame.constant)
-    inverse_D, preferred = np.zeros_like(D), shares[:, None] * frame.preferred
-    if len(others):
-        inverse_D[np.ix_(others, others)] = unitless_pseudo_inverse(D[np.ix_(others, others)])
-    favoured = product(np.ascontiguousarray(preferred.T), preferred)
-    return (float(np.sum(np.square(shares))) / slopes) * inverse_D, favoured + inverse_D / max(rows, 1.0)
 
 
 def _apart(sums: AnswerSums, n: int) -> tuple[Array, Array] | None:
@@ -416,16 +348,6 @@ def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:
     B = told.frame.coefficients(plain, told.means) * told.unit
     # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge for a tiny Q; only T⁻¹Q is needed, which is not
     return Fit(pull, product(pool.inverse, pull), theta, plain, B)
-
-
-def leaning_of(m: int) -> float:
-    """By how much levels differ more along ``w_h`` than on average over ``m`` directions.
-
-    A policy that chooses by what it expects shifts the hidden features of an arm's contexts along ``w_h``, the one
-    direction that matters here.  If it shifts them along nothing else, arms differ there by ``m`` times the average
-    variance; half of that is counted.
-    """
-    return 0.5 * (1.0 + m)
 
 
 def regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

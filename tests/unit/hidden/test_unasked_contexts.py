@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sidelight as sl
-from sidelight.hidden.pooling import Unasked
 from sidelight.hidden.protocol import Contexts, EstimatorDefaults
+from sidelight.hidden.unasked import Unasked
 
 K, L, M = 3, 3, 2
 CENTRES = np.array([1.0, 0.0, -2.0])
