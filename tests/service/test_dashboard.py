@@ -19,6 +19,8 @@ import httpx
 import numpy as np
 import pytest
 from markupsafe import escape
+from starlette.requests import Request
+from starlette.responses import Response
 
 import sidelight as sl
 from sidelight.drawing.intervals import number, student
@@ -36,9 +38,10 @@ from sidelight.service.dashboard.pieces import give_or_take, percent
 from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rewarded, Rolling
 from sidelight.service.dashboard.routes import Dashboard
+from sidelight.service.dashboard.sessions import Sessions
 from sidelight.service.dashboard.watching import subgroups
 from sidelight.service.dashboard.window import ACTORS, Window
-from sidelight.service.http.auth import Tokens, create_token, list_tokens, revoke_token
+from sidelight.service.http.auth import Token, Tokens, create_token, list_tokens, revoke_token
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration, Forgotten, Reward
 from sidelight.service.log.rows import Row
@@ -587,6 +590,28 @@ def test_the_cookie_is_no_token_and_scripts_cannot_read_it(service):
     assert client.request("DELETE", "/dashboard/session").status_code == 204
     assert client.get("/dashboard/arms").status_code == 401
     assert client.get("/dashboard/session").json() == {"may_watch": False}
+
+
+def test_signing_in_often_ends_nobody_elses_session():
+    """Sessions are limited for each token, so that one token cannot sign everybody else out."""
+    mine, other = (Token(name, name, frozenset({"read"}), "", 0.0, None) for name in ("mine", "other"))
+    sessions = Sessions(Tokens([mine, other], loopback=True))
+
+    def request(cookie: str = "") -> Request:
+        headers = [(b"cookie", cookie.encode())]
+        return Request({"type": "http", "method": "GET", "scheme": "http", "path": "/", "headers": headers})
+
+    def sign_in(token: Token) -> Request:
+        response = Response()
+        sessions.open(token, request(), response)
+        return request(response.headers["set-cookie"].partition(";")[0])
+
+    watching, first = sign_in(other), sign_in(mine)
+    for _ in range(1000):
+        last = sign_in(mine)
+    assert sessions.token(watching) == other
+    assert sessions.token(last) == mine
+    assert sessions.token(first) is None, "those of one token are limited"
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ def test_what_cannot_be_succeeded_is_said(tmp_path: Path):
         done = command("successor", f"next{len(message)}", *arguments, cwd=tmp_path)
         assert done.returncode == 1, done.stdout
         assert message in done.stderr
+        assert not list(tmp_path.glob("next*")), "nothing is left behind"
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "something").touch()
@@ -200,7 +201,7 @@ def test_a_successor_writes_nothing_where_its_database_cannot_begin(tmp_path: Pa
         done = command("successor", "next", "--feature", "new", "--new-database", str(place), cwd=tmp_path)
         assert done.returncode == 1
         assert message in done.stderr
-        assert not list((tmp_path / "next").iterdir())
+        assert not (tmp_path / "next").exists()
     done = command("successor", "next", "--feature", "new", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

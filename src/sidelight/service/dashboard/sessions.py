@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections import OrderedDict
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
@@ -25,7 +24,8 @@ HEADER = "x-sidelight-dashboard"
 
 #: seconds until a session expires
 _SECONDS = 12 * 3600.0
-_MOST = 1000
+#: sessions of one token that are open at once; a further one ends that token's oldest
+_MOST = 100
 
 
 class _Session(NamedTuple):
@@ -44,7 +44,8 @@ class Sessions:
     def __init__(self, tokens: Tokens, seconds: float = _SECONDS) -> None:
         self._tokens = tokens
         self._seconds = seconds
-        self._open: OrderedDict[str, _Session] = OrderedDict()
+        #: digest of a cookie → its session, the oldest first
+        self._open: dict[str, _Session] = {}
 
     def token(self, request: Request) -> Token | None:
         """The token that the session of a request was opened with, if it is still valid.
@@ -66,8 +67,9 @@ class Sessions:
         """Begin a session: ``response`` sets the cookie."""
         value = secrets.token_urlsafe(32)
         self._open[_digest(value)] = _Session(token.id, time.time() + self._seconds)
-        while len(self._open) > _MOST:
-            self._open.popitem(last=False)
+        own = [key for key, session in self._open.items() if session.token == token.id]
+        for key in own[:-_MOST]:
+            del self._open[key]
         _set(response, request, value, int(self._seconds))
 
     def close(self, request: Request, response: Response) -> None:

@@ -6,7 +6,8 @@ this log. Where the old learner acted, it is the successor's old policy, which c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,23 +124,19 @@ def make_successor(
         StoreError: the new database holds events, or cannot be opened; nothing was written.
     """
     url = database_url(database, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    taken = [path.name for path in folder.iterdir()]
-    if taken:
-        raise InputError(f"{folder} holds {show_labels(taken)}: a successor starts in an empty folder.")
-    _check_empty(url)
-    log = folder / "log.parquet"
-    old = config.load_schema()
-    acted, done = "learner", export_log(store, old, log, acted="learner")
-    if not done.rows:
-        acted, done = "old_policy", export_log(store, old, log, acted="old_policy")
-    summary = _summary(store, log, old, schema) if done.rows else None
-    if summary is None:
-        log.unlink()
-        raise InputError(
-            "there are no rewarded decisions of the learner or of the old policy whose arm stays and whose context has "
-            "no gaps: nothing to start from."
-        )
+    old, log = config.load_schema(), folder / "log.parquet"
+    with _empty_folder(folder):
+        _check_empty(url)
+        acted, done = "learner", export_log(store, old, log, acted="learner")
+        if not done.rows:
+            acted, done = "old_policy", export_log(store, old, log, acted="old_policy")
+        summary = _summary(store, log, old, schema) if done.rows else None
+        if summary is None:
+            log.unlink()
+            raise InputError(
+                "there are no rewarded decisions of the learner or of the old policy whose arm stays and whose context "
+                "has no gaps: nothing to start from."
+            )
     summary.save(folder / "log.summary")
     learners = _moments(store, log, own_column(old, "decision"), done.last) if acted == "learner" else []
     if learners:
@@ -150,6 +147,22 @@ def make_successor(
     )
     _begin(store, Store(url), done.last)
     return Successor(summary.n_rows, acted, done.dropped + done.rows - summary.n_rows, done.last, len(learners))
+
+
+@contextmanager
+def _empty_folder(folder: Path) -> Iterator[None]:
+    """Make a folder, or take an empty one; a folder made here is removed if the work in it fails and leaves nothing."""
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = [path.name for path in folder.iterdir()]
+    if taken:
+        raise InputError(f"{folder} holds {show_labels(taken)}: a successor starts in an empty folder.")
+    try:
+        yield
+    except BaseException:
+        if new and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
 
 
 def _summary(store: Store, log: Path, old: Schema, schema: Schema) -> LogSummary | None:
