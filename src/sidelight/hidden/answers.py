@@ -7,6 +7,11 @@ Three estimators, one accumulator (``AnswerSums``).  With ``t`` answers, ``P`` t
   Consistent, not unbiased (order 1/t), and far worse than ``ipw`` for rare arms under a sharp policy.
 - ``regression``: least squares of ``x_h`` on ``x_o`` over the answers themselves, shrunk toward the
   regression pooled over arms.  The errors of ``R̂11`` and ``R̂12`` cancel, which the other two give away.
+
+The object here holds the sums, the strengths of pooling and when these are due, and what was worked out from them.
+The algebra of the first two is in ``hidden.weighting``; of the third in ``hidden.pooling`` (the regressions),
+``hidden.strengths`` (how strongly they are pulled together), ``hidden.filling`` (contexts with gaps) and
+``hidden.regression_error``.
 """
 
 from __future__ import annotations
@@ -20,9 +25,11 @@ from numpy.typing import NDArray
 
 from sidelight.arrays import is_number
 from sidelight.errors import InputError
-from sidelight.hidden.frame import FADING, Frame, unitless_pseudo_inverse
-from sidelight.hidden.gap_answers import GapAnswers, Prediction
-from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, regress, slope_pull
+from sidelight.hidden import regression_error, weighting
+from sidelight.hidden.filling import FILLING, fill_gaps
+from sidelight.hidden.frame import Frame
+from sidelight.hidden.gap_answers import GapAnswers
+from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, slope_pull
 from sidelight.hidden.protocol import Contexts, EstimatorDefaults, HiddenShift, Needs
 from sidelight.hidden.strengths import (
     LEVEL_CENTRE,
@@ -34,23 +41,15 @@ from sidelight.hidden.strengths import (
     own_guess,
 )
 from sidelight.hidden.sums import AnswerSums
-from sidelight.kernels.answers import answers_precision, residual_moments
-from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, square, symmetrize
+from sidelight.linalg import Array
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["AnswerEstimator", "EstimatorName"]
 
 EstimatorName = Literal["regression", "ipw", "control_variate"]
 
-#: EM for missing hidden features: at most this many iterations, until coefficients and means change by less than this,
-#: in deviations
-STEPS, STILL = 20, 1e-4
-#: the least pull, in answers, with which the answers that a regression has used up are counted
-LEAST_PULL = 1e-8
 #: contexts without an answer are looked at where there are more than so many for each answer
 FEW = 0.1
-#: pull of the regressions that fill gaps toward the pooled one, in answers for each of their coordinates
-FILLING = 2.0
 
 
 class AnswerEstimator(EstimatorDefaults):
@@ -120,28 +119,12 @@ class AnswerEstimator(EstimatorDefaults):
     def regression(self) -> Array:
         """``B̂``: (K, L, m)."""
         if self.estimator != "regression":
-            return self._moment_regression()
+            return weighting.moment_regression(self.summary, self.cross_moments())
         return self._fit()[1].B.copy()
 
     def cross_moments(self) -> Array:
-        """``R̂12(a)``: (K, L, m), with the weights ``1/t`` (errata: ``1/(t − 1)`` is not the unbiased one)."""
-        t = self.sums.total_weight
-        if t == 0:
-            return np.zeros_like(self.sums.S12)
-        P = np.where(self.summary.shares > 0, self.summary.shares, 1.0)[:, None, None]
-        R12 = self.sums.S12 / (t * P)
-        if self.estimator == "control_variate":
-            L = self.sums.L
-            means = self.sums.sums / (t * P[:, :, 0])
-            gap = means[:, :L] - self.summary.means
-            R12 = R12 - gap[:, :, None] * means[:, None, L:]
-        return np.asarray(R12)
-
-    def _moment_regression(self) -> Array:
-        R12 = self.cross_moments()
-        moments = np.concatenate([self.summary.second_moments, R12], axis=2)
-        nothing = np.zeros(R12.shape[1:])
-        return regress(moments, np.zeros((len(nothing), len(nothing))), nothing, fallback=nothing)
+        """``R̂12(a)``: (K, L, m), see ``weighting.cross_moments``."""
+        return weighting.cross_moments(self.sums, self.summary, self.estimator == "control_variate")
 
     @property
     def _frame(self) -> Frame:
@@ -169,35 +152,21 @@ class AnswerEstimator(EstimatorDefaults):
         return last[3:]
 
     def _all_told(self, unasked: Contexts | None) -> tuple[Told, AnswerSums]:
-        """``_told_with_sums()`` without the cache; contexts with gaps are completed by regressions (EM).
+        """``_told_with_sums()`` without the cache.
 
-        These regressions are pooled weakly, and never with learned strengths: gaps filled by strongly pooled
-        regressions would confirm that the arms are alike.
+        Gaps are filled by regressions that are pooled weakly, never with learned strengths.
         """
         if not self.gap_answers.n_answers:
             return self._told_by(self.sums, unasked), self.sums
-        at, frame = self._strengths, self._frame
+        at = self._strengths
         if self.pooling == "auto":
-            at = Strengths(first_own(self._guess), FILLING * frame.size, LEVEL_CENTRE)
-        sums = self.gap_answers.completed(self.sums, self.gap_answers.start(self.sums))
-        told, before = self._told_by(sums, unasked), np.zeros(0)
-        for step in range(STEPS):
-            pool, fit = self._fit_of(told, at)
-            # slopes for a deviation of the recorded feature, and means: in deviations of the hidden ones, so that no
-            # unit decides when to stop
-            slopes, means = fit.plain * np.sqrt(np.diagonal(told.D))[:, None], np.tile(told.means, (len(told.S), 1, 1))
-            found = np.concatenate([slopes, means], axis=1) * told.unit
-            deviations = np.sqrt(np.diagonal(pool.residual)) * told.unit
-            if step and (np.abs(found - before) / deviations).max(initial=0.0) <= STILL:
-                break
-            before = found
-            theta = np.concatenate([fit.plain, pool.theta[None]])
-            slopes, levels = told.unit * frame.slopes(theta), told.unit * frame.levels(theta, told.means)
-            unit = np.where(told.hidden_scale > 0.0, told.unit, 0.0)
-            residual = pool.residual * unit[:, None] * unit
-            sums = self.gap_answers.completed(self.sums, Prediction(slopes, levels, residual))
-            told = self._told_by(sums, unasked)
-        return told, sums
+            at = Strengths(first_own(self._guess), FILLING * self._frame.size, LEVEL_CENTRE)
+        return fill_gaps(
+            self.gap_answers,
+            self.sums,
+            tell=lambda sums: self._told_by(sums, unasked),
+            regress=lambda told: self._fit_of(told, at),
+        )
 
     def _told_by(self, sums: AnswerSums, unasked: Contexts | None) -> Told:
         return Told.of(sums, self._frame, self._shared_answers, unasked, self._strengths.slopes)
@@ -280,55 +249,19 @@ class AnswerEstimator(EstimatorDefaults):
     # -------------------------------------------------------------------------------- uncertainty
 
     def precision(self) -> Array:
-        """``A``: (K, L, L), the effective Gram matrix of the answers.
-
-        For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = EW⁻¹(S² + Q + F + Q Cov(θ_pool) Q)W⁻¹Eᵀ`` with ``W = S + Q``:
-        sampling noise of the arm's own answers, its random effect, how its level fades (``_fading_error``), and the
-        pooled regression, which enters with weight ``W⁻¹Q``.
-        ``E`` leads from slopes and level to ``B``.  Without a constant among the recorded features ``u_a`` errs by the
-        log's rows, which ``level_moments`` accounts for.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see
-        ``Told``).
-        """
-        S = self.sums
+        """``A``: (K, L, L), the effective Gram matrix of the answers: see ``regression_error.pooled_precision``."""
         if self.estimator != "regression":
-            return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
+            return weighting.gram(self.sums, self.summary)
         if self.pooling_strength() == 0.0:
-            # no pooling: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
-            sums = self._told_with_sums()[1]
-            return _congruent(sums.S11, sums.S_squared)
+            return regression_error.unpooled_precision(self._told_with_sums()[1])
         told, (pool, fit) = self._told(), self._fit()
-        shared = fit.pull + symmetrize(product(product(fit.share.T, pool.noise + pool.pull), fit.share))
-        E = told.frame.projection
-        A = np.empty((len(E), S.L, S.L))
-        middle = told.squared + self._fading_error(told, fit)
-        if not answers_precision(told.S, middle, fit.pull, shared, E, A):
-            # collinear features, and so many answers that rounding errors exceed the prior: use pseudo-inverses
-            n = told.frame.size
-            for a in np.flatnonzero(np.isnan(A).any(axis=(1, 2))):
-                H = product(pseudo_inverse(told.S[a, :n, :n] + fit.pull), E[a].T)
-                C = symmetrize(product(H.T, product(middle[a] + shared, H)))
-                A[a] = unitless_pseudo_inverse(C)
-        return A
-
-    def _fading_error(self, told: Told, fit: Fit) -> Array:
-        """(K, n, n)  ``f²v(Qp_a)(Qp_a)ᵀ``: the standard error of an arm's fading is taken to be ``f`` itself.
-
-        A shift that fades by more or less is a difference of slopes along ``p_a`` that ``Q`` holds back.
-        """
-        held = FADING * product(told.frame.preferred, fit.pull)
-        return np.asarray(self._strengths.levels * (held[:, :, None] * held[:, None, :]))
+        return regression_error.pooled_precision(told, pool, fit, self._strengths.levels)
 
     def cautious_precision(self) -> Array:
-        """``Σωx_ox_oᵀ/max ω``: (K, L, L).  See ``EstimatorDefaults``; for the weighting estimators ``precision()``.
-
-        ``E[ω²(e·w_h)²x_ox_oᵀ] ⪯ max ω · E[ω(e·w_h)²x_ox_oᵀ]``, and the latter is ``E[(e·w_h)²x_ox_oᵀ | a]`` for each of
-        ``Σω`` answers.  ``precision()`` takes ``ω`` and ``e`` for unrelated, which they are not where the old policy
-        looks at hidden features.
-        """
+        """See ``regression_error.cautious_precision``; for other estimators, and with pooling, ``precision()``."""
         if self.estimator != "regression" or self.pooling_strength() != 0.0:
             return self.precision()
-        heaviest = self.sums.heaviest
-        return np.asarray(self.sums.S11 / np.where(heaviest > 0.0, heaviest, 1.0)[:, None, None])
+        return regression_error.cautious_precision(self.sums)
 
     def hidden_shift(self) -> HiddenShift | None:
         """The arms' levels beside that of the pooled regression; None before the first answer, or without levels."""
@@ -356,87 +289,42 @@ class AnswerEstimator(EstimatorDefaults):
         return self.sums.effective_counts()
 
     def level_moments(self) -> Array | None:
-        """``E(1 − u_a·x_o)²c_ac_aᵀ``: (K, m, m), what ``x_o`` cannot tell of a level; None with a constant in ``x_o``.
-
-        A logged reward has ``c_a·w_h`` in it, and ``b = G⁻¹Σx_or`` errs by ``(û_a − u_a)(c_a·w_h)``, ``û_a = G⁻¹Σx_o``.
-        So does ``B̂_aw_h = F̂_aw_h + û_a(ĉ_a·w_h)``, and of the difference nothing is left.
-        """
+        """``E(1 − u_a·x_o)²c_ac_aᵀ``: (K, m, m); None with a constant in ``x_o``.  See ``regression_error``."""
         if self.estimator != "regression" or not self._frame.missing.any():
             return None
         told, (_, fit) = self._told(), self._fit()
-        levels = told.frame.levels(fit.plain, told.means) * told.unit
-        return np.asarray(told.frame.missing[:, None, None] * (levels[:, :, None] * levels[:, None, :]))
+        return regression_error.level_moments(told, fit)
 
     #: whether every answer is about all arms at once
     _shared_answers = False
 
     def residual_moments(self) -> Array:
-        """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there.
-
-        Of an arm's residuals ``tr SW⁻¹`` are used up by its own regression, and ``tr SW⁻¹QT⁻¹`` by the pooled one
-        (``T`` its Gram matrix).  Nothing is subtracted there, so that neither a strong nor a weak pull loses digits.
-        """
-        S = self.sums
-        m = S.S22.shape[-1]
+        """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there."""
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
-        prior = 2.0 * m + 2.0
+        prior = 2.0 * self.sums.S22.shape[-1] + 2.0
         if self.estimator != "regression":
-            total, count = np.sum(S.S22, axis=0), float(np.sum(S.counts))
-            own = np.diagonal(total) / max(count, 1.0)
-            pooled = (total + np.diag(np.where(own > 0, own, 1.0))) / (count + 1.0)
-            return symmetrize((S.S22 + prior * pooled) / (S.counts + prior)[:, None, None])
-        told, (pool, fit), Sigma = self._told(), self._fit(), np.empty_like(S.S22)
+            return weighting.pooled_moments(self.sums, prior)
+        told, (pool, fit) = self._told(), self._fit()
         residuals = self._residuals
-        if residuals is not None and residuals[0] is fit:
-            return residuals[1].copy()
-        pull, used = fit.pull + 1e-12 * told.D, np.array(fit.share.T, order="C")
-        # without pooling fewer answers than features leave a singular matrix: rounding is small beside what is added
-        np.einsum("ii->i", pull)[...] += max(LEAST_PULL - self.pooling_strength(), 0.0) * np.diagonal(told.D)
-        np.einsum("ii->i", used)[...] += 1.0
-        residual_moments(told.S, told.counts, fit.theta, pull, used, pool.residual, prior, Sigma)
-        found = np.asarray(Sigma * told.unit[:, None] * told.unit)
-        # without a constant among the recorded features the level is predicted by u_a·x_o, which errs
-        level = self.level_moments()
-        if level is not None:
-            found += level
-        self._residuals = (fit, found)
-        return found.copy()
+        if residuals is None or residuals[0] is not fit:
+            found = regression_error.residual_moments(told, pool, fit, self.pooling_strength(), prior)
+            residuals = self._residuals = (fit, found)
+        return residuals[1].copy()
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``.
 
-        For ``ipw`` it is ``C_B1/√t + C_B2/t`` (``theory.cross_moment_constants``, corrected), with
-        ``tr R22(a) ≤ S_x² − tr R11(a)``.  For the others there is no such proof: ``control_variate`` takes ipw's,
-        and the regression the asymptotic ``‖A^{−1/2}‖‖Σ_e^{1/2}‖(√L + √m + √(2 log(2K·episodes/δ)))``.
+        It is proven for ``ipw`` (``weighting.proven_bound``), whose bound ``control_variate`` takes; that of the
+        regression is asymptotic (``regression_error.asymptotic_bound``).
         """
-        from sidelight.theory import cross_moment_constants, delta_m, episode_count
-
         K, L, m = self.sums.S12.shape
         if L == 0 or m == 0:
             return np.zeros(K)
-        t = self.sums.total_weight
-        if self.estimator == "regression":
-            if t == 0:
-                return np.full(K, np.inf)
-            spread = eigenvalues(self.residual_moments())[:, -1]
-            weakest = np.maximum(eigenvalues(self.precision())[:, 0], 1e-300)
-            union = 2.0 * K * episode_count(horizon) / delta
-            # two roots: the quotient may overflow, and whether there is a bound does not depend on the features' units
-            ratio = np.sqrt(spread) / np.sqrt(weakest)
-            return np.asarray(ratio * (math.sqrt(L) + math.sqrt(m) + math.sqrt(2.0 * log(union))))
-        R11 = self.summary.second_moments
-        constants = cross_moment_constants(
-            R11,
-            self.summary.shares,
-            recorded_bound=context_bound,
-            hidden_bound=context_bound,
-            n_features=L + m,
-            delta=delta,
-            horizon=horizon,
-            hidden_traces=np.maximum(square(context_bound) - np.einsum("aii->a", R11), 0.0),
-        )
-        # the constants come first: a log that has none is refused before there are answers
-        return np.full(K, np.inf) if t == 0 else np.asarray(delta_m(constants, t))
+        if self.estimator != "regression":
+            return weighting.proven_bound(self.sums, self.summary, delta, horizon, context_bound)
+        if self.sums.total_weight == 0:
+            return np.full(K, np.inf)
+        return regression_error.asymptotic_bound(self.precision(), self.residual_moments(), delta, horizon)
 
     # ---------------------------------------------------------------------------------- lifecycle
 
@@ -504,8 +392,3 @@ class AnswerEstimator(EstimatorDefaults):
             f"{type(self).__name__}({self.estimator}, {self.n_answers} answers, "
             f"{s.n_features - s.n_recorded} of {s.n_features} features hidden)"
         )
-
-
-def _congruent(W: Array, S: Array) -> Array:
-    """``WS⁺W`` of symmetric matrices.  W, S: (K, L, L)"""
-    return symmetrize(product(product(W, unitless_pseudo_inverse(S)), W))
