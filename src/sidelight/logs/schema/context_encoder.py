@@ -23,11 +23,11 @@ class ContextEncoder:
 
     Args:
         layout: what a full context is encoded into.
-        starts: the position of the first encoded column of each feature, and of each derived one by its label.
+        spans: the encoded columns of each feature, and of each derived one by its label.
     """
 
-    def __init__(self, layout: Layout, starts: Mapping[str, int]) -> None:
-        self._layout, self._starts = layout, starts
+    def __init__(self, layout: Layout, spans: Mapping[str, slice]) -> None:
+        self._layout, self._spans = layout, spans
 
     def one(self, context: Any) -> np.ndarray:
         """One context ``x`` (d,), NaN for gaps that are to be inferred."""
@@ -44,16 +44,16 @@ class ContextEncoder:
             if feature.name not in named and (feature.name not in imputed or self._typo(feature.name, named)):
                 raise ContextError(self._missing_message(named))
             value = named.get(feature.name)
-            start = self._starts[feature.name]
+            span = self._spans[feature.name]
             if feature.name in imputed and is_missing(value):
-                x[start : start + len(feature.encoded_names)] = np.nan
+                x[span] = np.nan
                 continue
             if isinstance(feature, Category):
                 position = feature.position(value)
                 if position >= 0:
-                    x[start + position] = 1.0
+                    x[span.start + position] = 1.0
             elif feature.own:
-                x[start] = feature.one_value(value)
+                x[span.start] = feature.one_value(value)
         return x
 
     def _with_derived(self, named: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
@@ -66,10 +66,10 @@ class ContextEncoder:
             if name not in named and ((name not in fills and name not in imputed) or self._typo(name, named)):
                 raise ContextError(self._missing_message(named))
             value = named.get(name)
-            start = self._starts[name]
+            span = self._spans[name]
             if name in imputed and is_missing(value):
                 gone.add(name)
-                x[start : start + len(feature.encoded_names)] = np.nan
+                x[span] = np.nan
                 continue
             gap = name in fills and is_missing(value)
             if name in fills:
@@ -78,21 +78,21 @@ class ContextEncoder:
                 position = -1 if gap else feature.position(value)
                 inputs.codes[name] = np.array([-2 if gap else feature.index_of[value]])
                 if position >= 0:
-                    x[start + position] = 1.0
+                    x[span.start + position] = 1.0
                 continue
             fill = fills.get(name)
             number = fill if gap and fill is not None else feature.one_value(value)
             inputs.numbers[name] = np.array([number])
             if feature.own:
-                x[start] = number
+                x[span.start] = number
         for term, keep in self._layout.terms:
-            start = self._starts[term.label]
+            span = self._spans[term.label]
             if not gone.isdisjoint(term.inputs):
-                x[start : start + sum(keep)] = np.nan
+                x[span] = np.nan
                 continue
             for i, column in enumerate(term.columns(inputs, keep)):
-                x[start + i] = column[0]
-            if not np.isfinite(x[start : start + sum(keep)]).all():
+                x[span.start + i] = column[0]
+            if not np.isfinite(x[span]).all():
                 raise ContextError(
                     f"{term.label} is not defined for "
                     + ", ".join(f"{name!r} = {named.get(name)!r}" for name in term.inputs)
@@ -151,5 +151,5 @@ class ContextEncoder:
 
     def _typo(self, name: str, context: Mapping[str, Any]) -> str | None:
         """A name in the context that is not a feature but is spelled almost like this one."""
-        extra = [key for key in context if isinstance(key, str) and key not in self._starts]
+        extra = [key for key in context if isinstance(key, str) and key not in self._spans]
         return next(iter(difflib.get_close_matches(name, extra, 1)), None)

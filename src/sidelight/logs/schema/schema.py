@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sidelight.errors import SchemaError, UnknownArmError
-from sidelight.labels import Label, check_types, label_from_json, label_to_json, show_labels, sorted_labels
+from sidelight.labels import Label, check_types, show_labels, sorted_labels
 from sidelight.logs.schema.assembly import (
     check_kind,
     check_roles,
@@ -21,12 +21,14 @@ from sidelight.logs.schema.assembly import (
     with_baselines,
 )
 from sidelight.logs.schema.context_encoder import ContextEncoder
+from sidelight.logs.schema.encoded_columns import EncodedColumns
 from sidelight.logs.schema.encoding import INTERCEPT, Layout, encode_table, layout_of, may_miss
-from sidelight.logs.schema.features import Category, Feature, Number, feature_from_dict
+from sidelight.logs.schema.features import Category, Feature, Number
 from sidelight.logs.schema.fitting import fitted_terms, peek_kinds
-from sidelight.logs.schema.formula import term_from_dict
+from sidelight.logs.schema.saving import description_of, schema_arguments
 from sidelight.logs.schema.showing import schema_card, schema_text
 from sidelight.logs.schema.terms import Term
+from sidelight.logs.schema.unresolved import unfitted_terms, what_is_lacking
 from sidelight.logs.sources.opening import open_source
 
 __all__ = ["INTERCEPT", "Schema"]
@@ -106,28 +108,10 @@ class Schema:
     def _layout(self) -> None:
         """Lay the encoded columns out: names, which are recorded, where each feature starts."""
         self._whole = layout_of(self.features, self.intercept, terms=self.derived, imputed=self.imputed)
-        self._names = self._whole.names
-        repeated = sorted({n for n in self._names if self._names.count(n) > 1}) if self._is_repeated() else []
-        if repeated:
-            raise SchemaError(f"two encoded columns would have the same name: {show_labels(repeated)}.")
-        recorded = set(self.recorded)
-        mask: list[bool] = [True] if self.intercept else []
-        self._starts: dict[str, int] = {}
-        for feature in self.features:
-            self._starts[feature.name] = len(mask)
-            mask += [feature.name in recorded] * len(feature.encoded_names)
-        for term, keep in self._whole.terms:
-            self._starts[term.label] = len(mask)
-            mask += [self.is_recorded(term)] * sum(keep)
-        self._encoder = ContextEncoder(self._whole, self._starts)
-        self._recorded_index = np.flatnonzero(mask)
-        self._hidden_index = np.flatnonzero(~np.array(mask, dtype=bool))
-        self._recorded_index.flags.writeable = False
-        self._hidden_index.flags.writeable = False
+        self._columns = EncodedColumns.of(self._whole, self.recorded)
+        self._encoder = ContextEncoder(self._whole, self._columns.spans)
+        self._lacking = what_is_lacking(self.features, self.derived, self.recorded)
         self._arm_index: dict[Any, int] = {label: i for i, label in enumerate(self.arms or ())}
-
-    def _is_repeated(self) -> bool:
-        return len(set(self._names)) < len(self._names)
 
     @classmethod
     def for_arrays(cls, n_features: int, recorded: int | Iterable[int], n_arms: int | None = None) -> Schema:
@@ -148,43 +132,43 @@ class Schema:
     def n_features(self) -> int:
         """``d``: the length of an encoded context, intercept and one-hot columns included."""
         self._require_levels()
-        return len(self._names)
+        return len(self._columns.names)
 
     @property
     def n_recorded(self) -> int:
         """``L``: how many encoded columns the log recorded."""
         self._require_levels()
-        return len(self._recorded_index)
+        return len(self._columns.recorded)
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
         """The names of the ``d`` encoded columns."""
         self._require_levels()
-        return self._names
+        return self._columns.names
 
     @property
     def recorded_names(self) -> tuple[str, ...]:
         """The names of the ``L`` recorded encoded columns."""
         names = self.encoded_names
-        return tuple(names[i] for i in self._recorded_index)
+        return tuple(names[i] for i in self._columns.recorded)
 
     @property
     def recorded_index(self) -> np.ndarray:
         """(L,) positions of the recorded columns ``x_o`` in the encoded context, increasing."""
         self._require_levels()
-        return self._recorded_index
+        return self._columns.recorded
 
     @property
     def hidden_index(self) -> np.ndarray:
         """(m,) positions of the hidden columns ``x_h`` in the encoded context, increasing."""
         self._require_levels()
-        return self._hidden_index
+        return self._columns.hidden
 
     @property
     def derived_index(self) -> np.ndarray:
         """Positions of the derived features' columns in the encoded context, increasing."""
         self._require_levels()
-        return np.arange(len(self._names) - sum(sum(keep) for _, keep in self._whole.terms), len(self._names))
+        return self._columns.derived
 
     @property
     def may_miss(self) -> np.ndarray:
@@ -210,9 +194,7 @@ class Schema:
     @property
     def unfitted(self) -> tuple[Term, ...]:
         """The derived features that still need a sample of the log: knots, edges, a day to count from."""
-        # a category has no median to fill its gaps with
-        nothing = {None, *(feature.name for feature in self.features if isinstance(feature, Category))}
-        return tuple(term for term in self.derived if any(part.wants not in nothing for part in term.parts))
+        return unfitted_terms(self.features, self.derived)
 
     @property
     def resolved(self) -> bool:
@@ -227,13 +209,11 @@ class Schema:
 
     def feature_start(self, name: str) -> int:
         """The position of the first encoded column of a feature, or of a derived feature by its label."""
-        return self._starts[name]
+        return int(self._columns.spans[name].start)
 
     def term_names(self, term: Term) -> tuple[str, ...]:
         """The names of the encoded columns of a derived feature."""
-        start = self._starts[term.label]
-        keep = next(keep for known, keep in self._whole.terms if known.label == term.label)
-        return self._names[start : start + sum(keep)]
+        return self._columns.names[self._columns.spans[term.label]]
 
     def layout(self, levels: Mapping[str, Sequence[Label]] | None = None) -> Layout:
         """What a log is encoded into: the recorded columns and the derived features that are recorded.
@@ -295,28 +275,8 @@ class Schema:
         return encode_table(batch, self.layout())
 
     def _require_levels(self) -> None:
-        unknown = [feature.name for feature in self.features if not feature.resolved]
-        if unknown:
-            raise SchemaError(
-                f"the levels of {show_labels(unknown)} are not known yet: summarize a log (summary.schema knows "
-                "those it found) or declare them, categories={name: [levels]}. A hidden category is never in the "
-                "log, so its levels must be declared."
-            )
-        if self.unfitted:
-            term = self.unfitted[0]
-            raise SchemaError(
-                f"{term.label} takes what it needs from the log: summarize one (summary.schema has it), or let "
-                "schema.fit(source) look at it" + self._remedy(term)
-            )
-
-    def _remedy(self, term: Term) -> str:
-        gone = [name for name in term.inputs if name not in self.recorded]
-        if not gone:
-            return "."
-        return (
-            f". The log did not record {show_labels(gone)}, so there it must be said: knots=[...] for a spline, a list "
-            "of edges for bins, a day for days_since, a value for missing."
-        )
+        if self._lacking is not None:
+            raise SchemaError(self._lacking)
 
     # Variations
 
@@ -416,37 +376,13 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """A description in plain JSON values from which :meth:`from_dict` makes an equal schema."""
-        return {
-            "features": [feature.to_dict() for feature in self.features],
-            "recorded": list(self.recorded),
-            "arm": self.arm,
-            "reward": self.reward,
-            "propensity": self.propensity,
-            "intercept": self.intercept,
-            "arms": None if self.arms is None else [label_to_json(label) for label in self.arms],
-            "arms_discovered": self.arms_discovered,
-            **({"derived": [term.to_dict() for term in self.derived]} if self.derived else {}),
-            **({"missing": dict.fromkeys(self.imputed, "impute")} if self.imputed else {}),
-            **({} if self.binary is None else {"binary": self.binary}),
-        }
+        return description_of(self)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Schema:
         """The inverse of :meth:`to_dict`."""
         try:
-            arms = description["arms"]
-            schema = cls(
-                [feature_from_dict(feature) for feature in description["features"]],
-                description["recorded"],
-                description["arm"],
-                description["reward"],
-                None if arms is None else [label_from_json(label) for label in arms],
-                description["intercept"],
-                propensity=description["propensity"],
-                derived=[term_from_dict(term) for term in description.get("derived", ())],
-                missing=description.get("missing", "refuse"),
-                binary=description.get("binary"),
-            )
+            schema = cls(**schema_arguments(description))
             schema.arms_discovered = bool(description["arms_discovered"])
         except (KeyError, TypeError) as error:
             raise SchemaError(f"this is not a schema that Sidelight wrote: {error!r}.") from error
