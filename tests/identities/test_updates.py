@@ -47,7 +47,7 @@ def test_covariance_and_matrix_stay_inverse(rng, lam, kind):
 
 def test_the_matrix_stays_inverse_between_refreshes(rng):
     """1023 updates after a refresh is as far as rank one ever goes alone."""
-    from sidelight.kernels.ridge import REFRESH_EVERY
+    from sidelight.kernels.ridge_updates import REFRESH_EVERY
 
     learner = sl.OFUL(1, 8, regularization=1e-3)
     n = 3 * REFRESH_EVERY - 1

@@ -1,4 +1,6 @@
-"""Compiled algebra of the estimators from answers: see ``hidden.answers`` for the formulas and their letters.
+"""Compiled algebra of the estimators from answers.
+
+The formulas and their letters are those of ``hidden.pooling`` and ``hidden.regression_error``.
 
 ``S``: (K, d, d) are the arms' sums, the regressors first, of which there are ``L``: the recorded features, or the
 coordinates of ``hidden.frame``.  ``pull``: (L, L) is the prior's precision, and ``W_a = S11(a) + pull``.

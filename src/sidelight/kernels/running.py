@@ -17,7 +17,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.ridge import DETERMINANT, radius_of
+from sidelight.kernels.ridge import DETERMINANT, radius_of, take_row
 from sidelight.kernels.simd import dot, dot_at, dot_row, subtract_products
 from sidelight.kernels.sums import add_one_answer
 
@@ -231,12 +231,13 @@ def radius(s, a, log_det):  # type: ignore[no-untyped-def]
 
 @kernel
 def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
-    """Rounds until ``room`` events are taken in; returns round, phase, events and answers as ``ridge.play`` does.
+    """Rounds until ``room`` events are taken in; returns round, phase, events and answers (see ``ridge_rounds.play``).
 
     ``P``, ``q`` and ``P0`` are computed afresh first, and kept by rank one from then on.
     Comes back with the same round in phase 1 and no progress where the decision must be made the careful way.
 
-    s: ``Running``   rounds: ``ridge.Rounds``   answers: ``sums.Answers``   cursor: ``(t, phase, room, answers so far)``
+    s: ``Running``   rounds: ``ridge_rounds.Rounds``   answers: ``sums.Answers``
+    cursor: ``(t, phase, room, answers so far)``
     """
     t, phase, room, n_answers = cursor
     coefficients(s)
@@ -245,8 +246,7 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
     events = 0
     taken = 0
     while t < rounds.X.shape[0]:
-        for i in range(d):
-            y[i] = rounds.X[t, s.order[i]]
+        take_row(rounds.X, t, s.order, y)
         if phase == 0:
             phase = 1
             a = rounds.answers[t]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidelight.kernels.ridge import BINARY_VARIANCE
+from sidelight.kernels.ridge_updates import BINARY_VARIANCE
 
 __all__ = ["BINARY_VARIANCE", "least_rate", "rate_weight"]
 

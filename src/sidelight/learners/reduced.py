@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
-from sidelight.kernels import ridge as kernels
+from sidelight.kernels import ridge_choice, ridge_updates
+from sidelight.kernels.sums import Answers
 from sidelight.labels import Label, plain_label
 from sidelight.learners.protocol import DecisionColumns
 from sidelight.learners.ridge import FOREVER, RidgeLearner
@@ -30,7 +31,7 @@ TOGETHER = 32
 #: what observing adds up for each arm (``kernels.state.State``)
 PER_ARM = ("grams", "moments", "squares", "counts", "updates")
 #: empty sums, for learners that take no answers
-NO_ANSWERS = kernels.Answers(
+NO_ANSWERS = Answers(
     np.zeros(0, dtype=np.int64), np.zeros((0, 0, 0)), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
 )
 
@@ -58,7 +59,7 @@ class ReducedLearner(RidgeLearner):
         def rows(start: int, stop: int) -> None:
             part = slice(start, stop)
             found, values = np.empty((2, stop - start), dtype=np.int64), np.empty((2, stop - start))
-            kernels.choose_rows(arena, sizes, X[part], limit, found, values)
+            ridge_choice.choose_rows(arena, sizes, X[part], limit, found, values)
             arms[:, part], scores[:, part] = found, values
 
         K, m, R = state.loadings.shape
@@ -92,7 +93,7 @@ class ReducedLearner(RidgeLearner):
             arena, sizes, _ = self._held
             span = (start, stop, self._calm())
             together &= not in_order
-            t, due, surprised = kernels.observe_rows(arena, sizes, X, indices, rewards, together, span)
+            t, due, surprised = ridge_updates.observe_rows(arena, sizes, X, indices, rewards, together, span)
             for a in np.flatnonzero(together).tolist():
                 self._refresh_arm(a)
             if due:
@@ -106,7 +107,7 @@ class ReducedLearner(RidgeLearner):
         """Hook after compiled code took rows in, for what a learner keeps of them besides the sums of ``RidgeArms``."""
 
     def _observes_plainly(self) -> bool:
-        """Whether one observation is ``take_in`` and what is due after it, and nothing else."""
+        """Whether one observation is ``ridge_updates.take_in`` and what is due after it, and nothing else."""
         return type(self)._observe is RidgeLearner._observe and type(self)._take is RidgeLearner._take
 
     def _usual_until(self, X: Array, rewards: Array, start: int, stop: int) -> int:
@@ -128,7 +129,7 @@ class ReducedLearner(RidgeLearner):
     # what a learner with answers or draws of its own changes about compiled rounds (see ``learners.rounds``)
 
     def _answer_sums(self, asked: bool) -> Any | None:
-        """The sums that answers go to (``kernels.ridge.Answers``), or None where they must go through Python."""
+        """The sums that answers go to (``kernels.sums.Answers``), or None where they must go through Python."""
         return None if asked else NO_ANSWERS
 
     def _draws(self, n: int, rng: np.random.Generator) -> Array:

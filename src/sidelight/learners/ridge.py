@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sidelight.kernels import ridge as kernels
+from sidelight.kernels import ridge_updates
 from sidelight.learners.correcting import Receipt, Sums, correct_shared
 from sidelight.learners.gaps import Completed
 from sidelight.learners.log_facts import NOISE_FLOOR, constraint_evidence, log_variance
@@ -151,7 +151,7 @@ class RidgeLearner(RidgeArms):
     def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         """Learn from one row, as it is; its noise has the variance ``σ_a²/weight``."""
         arena, sizes, _ = self._held
-        due, surprised = kernels.observe(arena, sizes, x, index, reward, weight)
+        due, surprised = ridge_updates.observe(arena, sizes, x, index, reward, weight)
         if due:
             self._refresh_arm(index)
         self.n_contexts += 1

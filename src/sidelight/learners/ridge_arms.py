@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
-from sidelight.kernels import ridge as kernels
+from sidelight.kernels import ridge_choice, ridge_updates
+from sidelight.kernels.ridge import DETERMINANT, POSTERIOR, PRINTED
 from sidelight.kernels.state import Numbers, state_of
 from sidelight.learners.automatic import Automatic, feature_blocks
 from sidelight.learners.base import BaseLearner
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["RADIUS_KINDS", "RidgeArms"]
 
 RADIUS_KINDS = {
-    "determinant": kernels.DETERMINANT,
-    "printed": kernels.PRINTED,
-    "posterior": kernels.POSTERIOR,
+    "determinant": DETERMINANT,
+    "printed": PRINTED,
+    "posterior": POSTERIOR,
 }
 
 
@@ -227,7 +228,7 @@ class RidgeArms(BaseLearner):
         arena, sizes = arena.copy(), sizes.copy()
         state = state_of(arena, sizes)
         self._put_settings(state)
-        kernels.refresh(arena, sizes, 0, self.n_arms)
+        ridge_updates.refresh(arena, sizes, 0, self.n_arms)
         self._silence(state.covariances)
         self._publish(arena, sizes)
 
@@ -247,7 +248,7 @@ class RidgeArms(BaseLearner):
         """Recompute one arm's caches from its sums, in place."""
         arena, sizes, state = self._held
         self._put_settings(state)
-        kernels.refresh(arena, sizes, a, a + 1)
+        ridge_updates.refresh(arena, sizes, a, a + 1)
         self._silence(state.covariances[a : a + 1])
 
     def _put_settings(self, state: Any) -> None:
@@ -298,21 +299,22 @@ class RidgeArms(BaseLearner):
         """Every arm's estimate and width at ``x`` (d,) by a state that was published: (K,) each."""
         arena, sizes, state = held
         out = np.empty((2, len(state.counts)))
-        kernels.score(arena, sizes, x, out)
+        ridge_choice.score(arena, sizes, x, out)
         return out[0], out[1]
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
         if not self.compiled_scores:
             return super()._choose(x)
         arena, sizes, _ = self._held
-        a, estimate, width, _ = kernels.choose(arena, sizes, x, 0.0)
+        a, estimate, width, _ = ridge_choice.choose(arena, sizes, x, 0.0)
         return a, estimate, width
 
     @staticmethod
     def _choose_or_doubt(held: Held, x: Array) -> tuple[int, float, float, int]:
-        """``kernels.choose`` by a state that was published, with the budget for trials that it holds."""
+        """``ridge_choice.choose`` by a state that was published, with the budget for trials that it holds."""
         arena, sizes, state = held
-        return kernels.choose(arena, sizes, x, float(state.doubts[0] * state.spent[0]))  # type: ignore[no-any-return]
+        limit = float(state.doubts[0] * state.spent[0])
+        return ridge_choice.choose(arena, sizes, x, limit)  # type: ignore[no-any-return]
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.ridge import Rounds, play
+from sidelight.kernels.ridge_rounds import Rounds, play
 from sidelight.kernels.running import play_running
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.running import RunningOFUL

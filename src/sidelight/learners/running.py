@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.kernels.ridge import score_parts
+from sidelight.kernels.ridge_choice import score_parts
 from sidelight.kernels.running import Running
 from sidelight.learners.automatic import Automatic, feature_blocks
 from sidelight.learners.base import BaseLearner

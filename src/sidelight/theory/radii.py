@@ -115,7 +115,7 @@ def printed_radius(
 def projected_estimate(V: Floats, Y: Floats, anchors: Floats, basis: Floats, covariances: Floats) -> Floats:
     """``ŵ = anchor + N(NᵀVN)⁻¹Nᵀ(Y − V anchor)``: Algorithm 1's estimate, lines 5 and 6, without a pseudo-inverse.
 
-    ``kernels.ridge.refresh`` computes the same from sums that are kept in the coordinates of ``N``.
+    ``kernels.ridge_updates.refresh`` computes the same from sums that are kept in the coordinates of ``N``.
 
     Args:
         V: ``λI + Σ x xᵀ`` ``(K, d, d)``.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidelight.kernels.ridge import choose, score
+from sidelight.kernels.ridge_choice import choose, score
 from sidelight.kernels.state import state_of, vectors_for
 from sidelight.learners.ridge_state import arm_spreads
 
