@@ -14,7 +14,8 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import clear, copy_columns, subtract_four, subtract_row
+from sidelight.kernels.elimination import copy_columns, subtract_four, subtract_row
+from sidelight.kernels.simd import clear
 from sidelight.kernels.spd import (
     backward,
     factor,

@@ -9,8 +9,8 @@ calls it, and becomes machine code only as part of a kernel.  Left to numba, eve
 and wrapped for callers in C by itself as well, once more for each set of options it is called under, and none of that
 would ever run: it took half of the time of compiling.
 
-Loops are not unrolled.  Those that need it are written out in vectors already (``kernels.simd``).  Unrolled once more
-by LLVM they took a third of its time, and ran slower, because the rows of a learner are tens of numbers long.
+Loops are not unrolled.  Those that need it are written out in vectors already (``simd``, ``elimination``).  Unrolled
+once more by LLVM they took a third of its time, and ran slower, because the rows of a learner are tens of numbers long.
 
 Both reach into numba, so they are done for the releases that they were tested with (``TESTED``); under any other,
 everything is compiled numba's own way: slower, with the same results.

@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
-from sidelight.kernels.simd import clear, copy_columns, subtract_four
+from sidelight.kernels.elimination import copy_columns, subtract_four
+from sidelight.kernels.simd import clear
 
 __all__ = ["householder", "multiply", "orthogonalize_rows", "symmetric_eigen"]
 

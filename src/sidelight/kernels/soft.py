@@ -11,7 +11,8 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log as natural_log
-from sidelight.kernels.simd import clear, subtract_row
+from sidelight.kernels.elimination import subtract_row
+from sidelight.kernels.simd import clear
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 

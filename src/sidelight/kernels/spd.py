@@ -12,7 +12,8 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import clear, scale_row, subtract_four, subtract_row
+from sidelight.kernels.elimination import scale_row, subtract_four, subtract_row
+from sidelight.kernels.simd import clear
 
 #: from what length on rows are eliminated four at a time
 WIDE = 96
