@@ -27,7 +27,7 @@ import numba
 from llvmlite import binding as llvm  # type: ignore[import-untyped]
 from numba import _dynfunc, njit  # type: ignore[attr-defined]
 from numba.core import config
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -52,8 +52,35 @@ def source_digest(folder: Path = Path(__file__).parent) -> str:
 _DIGEST = source_digest()
 
 
+class _CacheFiles(IndexDataCacheFile):
+    """The files of one function's compiled code; what cannot be read is compiled again, and then replaced.
+
+    Numba unpickles a file before it looks whether it belongs to this version of the function.  A file that another
+    version of Sidelight left names types by where they were defined there, and a power cut may leave an empty one.
+    """
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()  # type: ignore[no-untyped-call]
+        except Exception:  # unpickling may raise anything
+            return {}
+
+    def _load_data(self, name: str) -> Any:
+        try:
+            return super()._load_data(name)  # type: ignore[no-untyped-call]
+        except OSError:
+            raise
+        except Exception as error:  # as above; numba takes this for a file that has been removed
+            raise OSError(f"{name} cannot be read") from error
+
+
 class _PackageCache(FunctionCache):
     """Numba's cache of one function, under a key that covers the package's source."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        files = self._cache_file
+        self._cache_file = _CacheFiles(self._cache_path, self._impl.filename_base, files._source_stamp)  # type: ignore[no-untyped-call]
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         return (*super()._index_key(sig, codegen), _DIGEST)  # type: ignore[no-untyped-call]
@@ -161,7 +188,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     """An entry: compiled at its first call for the types it is given, and kept on disk."""
     compiler = {"pipeline_class": _KernelCompiler} if _tested() else {}
     dispatcher = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **compiler)(function)
-    dispatcher._cache = _PackageCache(function)  # type: ignore[no-untyped-call]
+    dispatcher._cache = _PackageCache(function)
     return dispatcher
 
 

@@ -1,8 +1,11 @@
 """How kernels and helpers are compiled."""
 
 import os
+import pickle
 import subprocess
 import sys
+
+import pytest
 
 #: chooses numba's release before Sidelight looks at it, and prints what a kernel with helpers computes
 PROGRAM = """
@@ -37,3 +40,40 @@ def test_helpers_give_the_same_bits_under_a_release_of_numba_that_was_not_tested
     ]
     assert printed[0] == printed[1]
     assert printed[0].strip()
+
+
+#: computes with a kernel, and prints the result and how many kernels had to be compiled for it
+AGAIN = """
+import numpy as np
+from sidelight.kernels.sums import Answers, add_answer
+S = np.zeros((2, 3, 3))
+add_answer(Answers(np.arange(3), S, np.zeros((2, 2, 2)), np.zeros((2, 3)), np.zeros(2)), np.ones(3), 1, 0.25)
+print(S[1, 0, 0], sum(add_answer.stats.cache_misses.values()))
+"""
+
+
+class Renamed:
+    """Stands for a type that this version of the package does not have."""
+
+
+@pytest.mark.parametrize(("kind", "left"), [("nbi", "a type that is gone"), ("nbc", "nothing")])
+def test_files_that_cannot_be_read_are_compiled_anew(tmp_path, kind, left) -> None:
+    """What another version left, or a power cut, is no error: not of the index, nor of the code."""
+
+    def printed() -> str:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", AGAIN]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert printed() == "0.25 1"
+    assert printed() == "0.25 0"
+    (path,) = tmp_path.rglob(f"*add_answer*.{kind}")
+    whole = path.read_bytes()
+    content = pickle.dumps(Renamed()).replace(b"Renamed", b"Missing") if left != "nothing" else b""
+    # an index begins with numba's version, by itself
+    version = whole[: len(pickle.dumps(pickle.loads(whole), protocol=-1))] if kind == "nbi" and content else b""
+    path.write_bytes(version + content)
+    assert printed() == "0.25 1"
+    assert printed() == "0.25 0"
