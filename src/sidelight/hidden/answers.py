@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,15 @@ EstimatorName = Literal["regression", "ipw", "control_variate"]
 
 #: contexts without an answer are looked at where there are more than so many for each answer
 FEW = 0.1
+
+
+class Fitted(NamedTuple):
+    """The pooled regression and those of the arms, with the answers and the strengths they were worked out from."""
+
+    told: Told
+    at: Strengths
+    pool: Pool
+    fit: Fit
 
 
 class AnswerEstimator(EstimatorDefaults):
@@ -87,7 +96,7 @@ class AnswerEstimator(EstimatorDefaults):
         #: contexts at which the old policy was not asked, as far as they are worth a look; None for none
         self._unasked: Contexts | None = None
         self._last: tuple[Array, Contexts | None, tuple[float, ...], Told, AnswerSums] | None = None
-        self._fitted: tuple[Told, Strengths, Pool, Fit] | None = None
+        self._fitted: Fitted | None = None
         self._residuals: tuple[Fit, Array] | None = None
         self._strength_at, self._still = 0, False
         #: for a file of version 0.1, until strengths are found anew: the pull of levels relative to that of slopes
@@ -120,7 +129,7 @@ class AnswerEstimator(EstimatorDefaults):
         """``B̂``: (K, L, m)."""
         if self.estimator != "regression":
             return weighting.moment_regression(self.summary, self.cross_moments())
-        return self._fit()[1].B.copy()
+        return self._fit().fit.B.copy()
 
     def cross_moments(self) -> Array:
         """``R̂12(a)``: (K, L, m), see ``weighting.cross_moments``."""
@@ -171,12 +180,15 @@ class AnswerEstimator(EstimatorDefaults):
     def _told_by(self, sums: AnswerSums, unasked: Contexts | None) -> Told:
         return Told.of(sums, self._frame, self._shared_answers, unasked, self._strengths.slopes)
 
-    def _fit(self) -> tuple[Pool, Fit]:
-        """The regression pooled over arms and every arm's own, cached until the sums or the strengths change."""
+    def _fit(self) -> Fitted:
+        """The regression pooled over arms and every arm's own, cached until the sums or the strengths change.
+
+        With the answers behind them: asked for by itself, ``_told()`` may be of another answer meanwhile.
+        """
         told, at, fitted = self._told(), self._strengths, self._fitted
-        if fitted is None or fitted[0] is not told or fitted[1] != at:
-            fitted = self._fitted = (told, at, *self._fit_of(told, at))
-        return fitted[2:]
+        if fitted is None or fitted.told is not told or fitted.at != at:
+            fitted = self._fitted = Fitted(told, at, *self._fit_of(told, at))
+        return fitted
 
     def _fit_of(self, told: Told, at: Strengths) -> tuple[Pool, Fit]:
         pool = Pool.of(told, at.own, at.levels, at.bent)
@@ -254,8 +266,8 @@ class AnswerEstimator(EstimatorDefaults):
             return weighting.gram(self.sums, self.summary)
         if self.pooling_strength() == 0.0:
             return regression_error.unpooled_precision(self._told_with_sums()[1])
-        told, (pool, fit) = self._told(), self._fit()
-        return regression_error.pooled_precision(told, pool, fit, self._strengths.levels)
+        told, at, pool, fit = self._fit()
+        return regression_error.pooled_precision(told, pool, fit, at.levels)
 
     def cautious_precision(self) -> Array:
         """See ``regression_error.cautious_precision``; for other estimators, and with pooling, ``precision()``."""
@@ -267,12 +279,12 @@ class AnswerEstimator(EstimatorDefaults):
         """The arms' levels beside that of the pooled regression; None before the first answer, or without levels."""
         if self.estimator != "regression" or not self.n_answers:
             return None
-        told, (_, fit) = self._told(), self._fit()
+        told, at, _, fit = self._fit()
         c = told.frame.constant
         if c is None:
             return None
         # over all contexts, whatever their arm: shifts are compared with how features vary among all
-        pool = Pool.of(told, self._strengths.own, 0.0, self._strengths.bent)
+        pool = Pool.of(told, at.own, 0.0, at.bent)
         levels = (fit.theta[:, c] - pool.theta[c]) * told.unit
         residual = pool.residual * told.unit[:, None] * told.unit
         return HiddenShift(told.frame.slopes(pool.theta[None])[0] * told.unit, levels, residual)
@@ -292,8 +304,8 @@ class AnswerEstimator(EstimatorDefaults):
         """``E(1 − u_a·x_o)²c_ac_aᵀ``: (K, m, m); None with a constant in ``x_o``.  See ``regression_error``."""
         if self.estimator != "regression" or not self._frame.missing.any():
             return None
-        told, (_, fit) = self._told(), self._fit()
-        return regression_error.level_moments(told, fit)
+        fitted = self._fit()
+        return regression_error.level_moments(fitted.told, fitted.fit)
 
     #: whether every answer is about all arms at once
     _shared_answers = False
@@ -304,10 +316,10 @@ class AnswerEstimator(EstimatorDefaults):
         prior = 2.0 * self.sums.S22.shape[-1] + 2.0
         if self.estimator != "regression":
             return weighting.pooled_moments(self.sums, prior)
-        told, (pool, fit) = self._told(), self._fit()
+        told, at, pool, fit = self._fit()
         residuals = self._residuals
         if residuals is None or residuals[0] is not fit:
-            found = regression_error.residual_moments(told, pool, fit, self.pooling_strength(), prior)
+            found = regression_error.residual_moments(told, pool, fit, at.slopes, prior)
             residuals = self._residuals = (fit, found)
         return residuals[1].copy()
 

@@ -181,8 +181,13 @@ def test_defaults_by_inheritance_and_by_completion_are_the_same(world, summary):
         np.testing.assert_array_equal(run(plain, world, 40), run(derived, world, 40))
 
 
-def test_a_reader_that_is_overtaken_by_an_answer_leaves_nothing_behind():
-    """A thread that reads works out a regression while the writer adds an answer and works out the next one."""
+@pytest.mark.parametrize("where", ["_fit_of", "_told"])
+@pytest.mark.parametrize("asked", ["regression", "precision", "residual_moments"])
+def test_a_reader_that_is_overtaken_by_an_answer_leaves_nothing_behind(where, asked):
+    """A thread that reads works out a regression while the writer adds an answer and works out the next one.
+
+    where: what the reader has begun, before or after it
+    """
     world, rng = sl.worlds.ConfoundedWorld(seed=4, n_arms=3, n_features=5, n_hidden=2), np.random.default_rng(4)
     summary = sl.summarize_log(world.sample_log(500, 3, rng), world.schema(3))
     X = world.contexts(40, rng)
@@ -191,17 +196,19 @@ def test_a_reader_that_is_overtaken_by_an_answer_leaves_nothing_behind():
     for x, arm in zip(X[:-1], answers[:-1], strict=True):
         read.observe(x, int(arm))
         alone.observe(x, int(arm))
-    working_out, strengths = read._fit_of, read._strengths
+    working_out, strengths = getattr(read, where), read._strengths
 
-    def overtaken(told, at):
-        read._fit_of = working_out
+    def overtaken(*given):
+        setattr(read, where, working_out)
+        before = working_out(*given) if where == "_told" else None
         read.observe(X[-1], int(answers[-1]))
         read.regression()
-        return working_out(told, at)
+        return working_out(*given) if before is None else before
 
-    read._fit_of = overtaken
-    read.regression()
+    setattr(read, where, overtaken)
+    getattr(read, asked)()
     alone.observe(X[-1], int(answers[-1]))
     assert read._strengths == strengths  # else what the reader left would not be taken anyway
     np.testing.assert_array_equal(read.regression(), alone.regression())
     np.testing.assert_array_equal(read.precision(), alone.precision())
+    np.testing.assert_array_equal(read.residual_moments(), alone.residual_moments())
