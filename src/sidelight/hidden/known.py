@@ -131,11 +131,7 @@ class KnownCrossMoments(EstimatorDefaults):
         moments = np.sum(shares[:, :, None] * R11, axis=0)
         cross = np.sum(shares[:, :, None] * self.cross_moments, axis=0)
         mean, hidden_mean = moments[k], cross[k]
-        spread = symmetrize(moments - mean[:, None] * mean)
-        # of the intercept, and of what else does not vary, rounding is left
-        still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
-        spread[still], spread[:, still] = 0.0, 0.0
-        slopes = product(unitless_pseudo_inverse(spread), cross - mean[:, None] * hidden_mean)
+        slopes = product(unitless_pseudo_inverse(_around(moments, mean)), cross - mean[:, None] * hidden_mean)
         levels = self.cross_moments[:, k] - hidden_mean - product(R11[:, k] - mean, slopes)
         return HiddenShift(slopes, np.where(shares > 0.0, levels, 0.0), None)
 
@@ -177,10 +173,15 @@ def _regression(R11: Array, R12: Array, level: int | None) -> Array:
     if level is None or not R11[level, level] > 0.0:
         return product(unitless_pseudo_inverse(R11), R12)
     mean, hidden_mean = R11[level] / R11[level, level], R12[level] / R11[level, level]
-    moments = R11 / R11[level, level]
-    spread = symmetrize(moments - mean[:, None] * mean)
-    still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
-    spread[still], spread[:, still] = 0.0, 0.0
+    spread = _around(R11 / R11[level, level], mean)
     B = product(unitless_pseudo_inverse(spread), R12 / R11[level, level] - mean[:, None] * hidden_mean)
     B[level] += hidden_mean - product(mean, B)
     return B
+
+
+def _around(moments: Array, mean: Array) -> Array:
+    """Covariance (L, L) of second moments and means; 0 for what does not vary, of which rounding would be left."""
+    spread = symmetrize(moments - mean[:, None] * mean)
+    still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
+    spread[still], spread[:, still] = 0.0, 0.0
+    return spread

@@ -64,25 +64,32 @@ def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
 
 
 @helper
+def subtract_times(out, C, X):  # type: ignore[no-untyped-def]
+    """``out −= CX``.  out, X: (L, width), ``width`` a multiple of eight   C: (L or more, L or more), its first ones"""
+    L, width = X.shape
+    down = C.shape[1]
+    for i in range(0, L - 3, 4):
+        subtract_four(out, i, C, (i * down, down, 1, 0, L), X, (0, 0, width))
+    for i in range(L & ~3, L):
+        subtract_row(out, i, C, (i * down, 1, 0, L), X, (0, 0, width))
+
+
+@helper
 def unexplained(S, B, left):  # type: ignore[no-untyped-def]
     """``S12 − S11B`` into ``left``.  S: (d, d)   B, left: (L, padded(m)), zero beyond the first ``m`` columns"""
-    d = S.shape[0]
-    L, width = B.shape
+    d, L = S.shape[0], B.shape[0]
     clear(left)
     for i in range(L):
         for j in range(d - L):
             left[i, j] = S[i, L + j]
-    for i in range(0, L - 3, 4):
-        subtract_four(left, i, S, (i * d, d, 1, 0, L), B, (0, 0, width))
-    for i in range(L & ~3, L):
-        subtract_row(left, i, S, (i * d, 1, 0, L), B, (0, 0, width))
+    subtract_times(left, S, B)
 
 
 @helper
 def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
     """``own = Σ ω(x_h − Bᵀx_o)(x_h − Bᵀx_o)ᵀ = S22 − S12ᵀB − Bᵀ(S12 − S11B)``.
 
-    S: (d, d)   B: (L, padded(m)), zero beyond the first ``m`` columns   left: as ``B``, for use inside
+    S: (d, d)   B: (L, padded(m)), zero beyond the first ``m`` columns   left: as ``B``, to work in
     own: (m, padded(m)), symmetric in its first ``m`` columns
     """
     d = S.shape[0]
@@ -218,10 +225,7 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
             invert_factor(W, T)
             backward(W, T, 0, True)
             clear(product)
-            for i in range(0, L - 3, 4):
-                subtract_four(product, i, used, (i * L, L, 1, 0, L), S11, (0, 0, width))
-            for i in range(L & ~3, L):
-                subtract_row(product, i, used, (i * L, 1, 0, L), S11, (0, 0, width))
+            subtract_times(product, used, S11)
             free = counts[a]
             for i in range(L):
                 free += product[i, i] * T[i, i]

@@ -13,6 +13,7 @@ import numpy as np
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elimination import copy_columns, subtract_four
 from sidelight.kernels.simd import clear
+from sidelight.kernels.spd import padded
 
 __all__ = ["householder", "multiply", "orthogonalize_rows", "symmetric_eigen"]
 
@@ -26,7 +27,7 @@ def multiply(A, B, out):  # type: ignore[no-untyped-def]
     n, rows, columns = out.shape
     inner = A.shape[2]
     # padded with zeros to multiples of four rows and eight columns, which are added up in registers
-    width = (columns + 7) & ~7
+    width = padded(columns)
     left, right = np.zeros(((rows + 3) & ~3, inner)), np.zeros((inner, width))
     negative = np.empty((left.shape[0], width))
     for a in range(n):

@@ -24,7 +24,10 @@ def _matrix(context, builder, kind, value):
 
 
 def _subtract(context, builder, signature, arguments, rows, down, widest):
-    """``subtract_row`` for so many rows at once: each number of ``X`` is read once for all of them."""
+    """Write ``subtract_row`` for ``rows`` rows at once: each number of ``X`` is read once for all of them.
+
+    down: how many numbers further on each row's factors begin   widest: vectors of a row that are added up at a time
+    """
     Y, i, C, at, step, start, stop, X, shift, first, last = arguments
     word = i.type
     number = lambda k: ir.Constant(word, k)  # noqa: E731

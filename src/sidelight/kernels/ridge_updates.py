@@ -18,7 +18,7 @@ from sidelight.kernels.simd import dot_at, dot_row
 from sidelight.kernels.spd import invert_into
 from sidelight.kernels.state import state_of
 
-__all__ = ["BINARY_VARIANCE", "REFRESH_EVERY", "observe", "observe_rows", "refresh", "take_in"]
+__all__ = ["BINARY_VARIANCE", "REFRESH_EVERY", "observe", "observe_rows", "rate_weight", "refresh", "take_in"]
 
 #: rounds whose rewards are 0 or 1 are weighted so that the noise of each has this variance, if its rate is right
 BINARY_VARIANCE = 0.25
@@ -52,15 +52,13 @@ def add_round(s, a, y, r, weight, z):  # type: ignore[no-untyped-def]
     s.counts[a] += 1
 
 
-@inlined
-def rate_weight(s, estimate):  # type: ignore[no-untyped-def]
-    """``¼/p(1 − p)``, what a round counts for whose reward is 0 or 1, with ``p = estimate``; 1 for other rewards.
+@helper
+def rate_weight(rate, least):  # type: ignore[no-untyped-def]
+    """``¼/p(1 − p)``: what a round counts for whose reward is 0 or 1, where ``p = rate`` is expected.
 
-    A rate of almost 0 or 1 would make one round count for all others, so ``p`` keeps ``least_rate`` from both.
+    A rate of almost 0 or 1 would make one round count for all others, so ``p`` is kept at least ``least`` from both.
     """
-    if s.least_rate <= 0.0:
-        return 1.0
-    p = min(max(estimate, s.least_rate), 1.0 - s.least_rate)
+    p = min(max(rate, least), 1.0 - least)
     return BINARY_VARIANCE / (p * (1.0 - p))
 
 
@@ -88,15 +86,16 @@ def width_bound(covariances, a, sums):  # type: ignore[no-untyped-def]
 def take_in(s, a, y, r, weight, z, u):  # type: ignore[no-untyped-def]
     """One observation of arm ``a``: sums, caches by rank one, radius.
 
-    Its noise has the variance ``σ_a²/weight`` (times what ``rate_weight`` says, for rewards of 0 and 1), so it counts
-    for ``weight`` rounds.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and
+    Its noise has the variance ``σ_a²/weight``, so it counts for ``weight`` rounds; times ``rate_weight`` where rewards
+    are 0 or 1.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and
     whether the reward was further off than ``surprise`` standard deviations of what was expected.
     y: (d,) in internal order   z, u: (m,) to work in
     """
     d = y.shape[0]
     _, m, R = s.loadings.shape
     estimate = dot_row(s.weights, a, y)
-    weight *= rate_weight(s, estimate)
+    if s.least_rate > 0.0:
+        weight *= rate_weight(estimate, s.least_rate)
     scale = math.sqrt(weight)
     add_context(s, y, r)
     add_round(s, a, y, r, weight, z)

@@ -23,8 +23,8 @@ class Answer(NamedTuple):
     """What the old policy would do at one context.
 
     Attributes:
-        arm: the label of the arm it would take, or None where it told its
-        probabilities: of every arm of the log.
+        arm: the label of the arm it would take; None if probabilities are given.
+        probabilities: of every arm of the log; None if an arm is given.
         probability: the chance with which this context was asked about.
         log: the key of the log whose policy answered; None for all of them.
     """
@@ -120,7 +120,7 @@ class BehaviorObserver(ArgumentReader):
 
         Args:
             x: the full context.
-            arm: the old policy's action, or
+            arm: the old policy's action; give this or ``probabilities``.
             probabilities: its probability of every arm of the log.
             probability: with which this context was asked about: 1 if all are, or independently of the context; default
                 1, and for a learner with a query budget ``query_probability(x)`` as it is now.
@@ -146,7 +146,7 @@ class BehaviorObserver(ArgumentReader):
 
         Args:
             X: full contexts.
-            arms: the old policy's arm in each, ``None`` or NaN where it was not asked; or
+            arms: the old policy's arm in each, ``None`` or NaN where it was not asked; give this or ``probabilities``.
             probabilities: (n, K) its probabilities, a row with NaN where it was not asked.
             probability: with which contexts were asked about; see :meth:`observe_behavior`.
             log: the key of the log whose policy answered; default all of them.

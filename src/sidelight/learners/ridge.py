@@ -232,7 +232,8 @@ class RidgeLearner(RidgeArms):
         if not self.binary:
             return 1.0
         least = float(self._held[2].numbers[RATE_AT])
-        return rate_weight(weight * float(product(context[self.reduction.order], self.weights[index])), least)
+        rate = weight * float(product(context[self.reduction.order], self.weights[index]))
+        return float(rate_weight(rate, least))
 
     def _corrects_in_place(self, x: Array, reward: float) -> bool:
         if self.binary and reward not in (0.0, 1.0):
