@@ -28,8 +28,9 @@ from sidelight.errors import InputError
 from sidelight.hidden import regression_error, weighting
 from sidelight.hidden.filling import FILLING, fill_gaps
 from sidelight.hidden.frame import Frame
+from sidelight.hidden.framed_sums import Told
 from sidelight.hidden.gap_answers import GapAnswers
-from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, slope_pull
+from sidelight.hidden.pooling import Fit, Pool, fit_arms, slope_pull
 from sidelight.hidden.protocol import Contexts, EstimatorDefaults, HiddenShift, Needs
 from sidelight.hidden.strengths import (
     LEVEL_CENTRE,

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sidelight.hidden.framed_sums import Told
 from sidelight.hidden.gap_answers import GapAnswers, Prediction
-from sidelight.hidden.pooling import Fit, Pool, Told
+from sidelight.hidden.pooling import Fit, Pool
 from sidelight.hidden.sums import AnswerSums
 
 __all__ = ["FILLING", "fill_gaps"]

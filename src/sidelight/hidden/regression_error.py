@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from sidelight.hidden.frame import FADING, unitless_pseudo_inverse
-from sidelight.hidden.pooling import Fit, Pool, Told
+from sidelight.hidden.framed_sums import Told
+from sidelight.hidden.pooling import Fit, Pool
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import answers_precision
 from sidelight.kernels.answers import residual_moments as residual_moments_of_arms

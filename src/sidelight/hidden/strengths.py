@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.frame import Frame
-from sidelight.hidden.pooling import FLAT, Pool, Told, bent_metric
+from sidelight.hidden.framed_sums import Told
+from sidelight.hidden.pooling import FLAT, Pool, bent_metric
 from sidelight.hidden.unasked import leaning_of
 from sidelight.kernels.answers import between_arms
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
