@@ -11,6 +11,7 @@ import numpy as np
 from sidelight.arrays import whole_number
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.kernels.ridge import DETERMINANT, PRINTED
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import Answer, learn_answer, single_estimator
@@ -197,14 +198,16 @@ class EpochOFUL(ReducedLearner):
 
     def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         y = x[self._order]
+        # what the round counts for in the arms' sums, where rewards of 0 and 1 are weighted by their rate
+        share = weight * self._noise_weight(x, 1.0, index)
         if self.keep_data:
-            self._V[index] += weight * np.outer(y, y)
-            self._Y[index] += weight * y * reward
-            self._kept_squares[index] += weight * reward * reward
+            self._V[index] += share * np.outer(y, y)
+            self._Y[index] += share * y * reward
+            self._kept_squares[index] += share * reward * reward
             self._played[index] += 1
         # ÛᵀΣxxᵀM̂† in the coordinates of N, before the radius is computed from it
         z = product(self.reduction.basis(index).T, y)
-        self._visits[index] += weight * np.outer(z, product(y, self._inverse[index]))
+        self._visits[index] += share * np.outer(z, product(y, self._inverse[index]))
         super()._take(x, index, reward, weight)
         self.radii[index] = self.settings.alpha * self._radius(index)
         self.rounds += 1
@@ -256,7 +259,7 @@ class EpochOFUL(ReducedLearner):
         kind = RADIUS_KINDS[s.radius]
         union = log(2.0 * self.episodes * self.n_arms / s.delta)
         noise = float(self.noises[a])
-        if kind == 1:
+        if kind == PRINTED:
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
             noise = float(
                 inflated_noise(noise, self.counts[a], s.context_bound, self._longest_weights(), self.error[a])
@@ -273,7 +276,7 @@ class EpochOFUL(ReducedLearner):
                 union=union,
             )
         )
-        if kind == 0 and self.error[a] > 0:
+        if kind == DETERMINANT and self.error[a] > 0:
             factor = bias_factor(self._visits[a], self.covariances[a]) if self._visits[a].any() else 0.0
             base = float(epoch_radius(base, factor, self._longest_weights(), self.error[a]))
         return base

@@ -248,3 +248,35 @@ def test_a_click_that_comes_late_counts_as_one_that_did_not(world, summary):
     told.observe(x, a, 1.0)
     for name in ("grams", "moments", "squares", "context_sums", "counts"):
         np.testing.assert_allclose(getattr(late, name), getattr(told, name), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+@pytest.mark.parametrize("taken", [None, "another arm"])
+def test_what_epochs_keep_counts_rounds_as_the_sums_of_arms_do(world, summary, keep_data, taken):
+    """And a correction takes out of all of them what the round was taken in with."""
+    X, rewards, answers = rounds(world, 28, 16)
+    R12 = np.zeros((world.n_arms, 3, 1))
+    late, told = (
+        sl.EpochOFUL(sl.KnownCrossMoments(summary, R12), 100, keep_data=keep_data, noise="auto") for _ in range(2)
+    )
+    assert late.binary
+    for learner in (late, told):
+        for x, reward, a in zip(X[:-1], rewards[:-1], answers.tolist()[:-1], strict=True):
+            learner.observe(x, a, float(reward[a]))
+    x, a = X[-1], int(answers[-1])
+    other = a if taken is None else (a + 1) % world.n_arms
+    receipt = late.receipt(x, 0.0, a)
+    assert receipt.noise > 1.0
+    late.observe(x, a, 0.0)
+    late.correct(x, a, 0.0, 1.0, taken=None if taken is None else other, receipt=receipt)
+    told.observe(x, other, 1.0)
+    names = ["grams", "moments", "squares", "_visits"]
+    names += ["_V", "_Y", "_kept_squares", "_played"] if keep_data else []
+    for name in names:
+        np.testing.assert_allclose(getattr(late, name), getattr(told, name), rtol=1e-9, atol=1e-9, err_msg=name)
+    if keep_data:
+        for a in range(world.n_arms):
+            N, V, Y = late.reduction.basis(a), late._V[a], late._Y[a]
+            np.testing.assert_allclose(late.grams[a], N.T @ V @ N, rtol=1e-9, atol=1e-9)
+            moments = N.T @ (Y - V @ late.reduction.anchors[a])
+            np.testing.assert_allclose(late.moments[a], moments, rtol=1e-9, atol=1e-9)
