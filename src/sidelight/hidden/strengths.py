@@ -25,7 +25,7 @@ from sidelight.hidden.unasked import leaning_of
 from sidelight.kernels.answers import between_arms
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, exp, log, log_det, product, symmetrize
+from sidelight.linalg import Array, exp, log, product
 
 __all__ = [
     "BENT_GRID",
@@ -45,7 +45,7 @@ __all__ = [
 #: ``κ``: from "arms have nothing in common" to "all arms are alike"
 SLOPE_GRID = 2.0 ** np.arange(-2, 21)
 #: ``v``, in units of the hidden features' residual variance
-LEVEL_GRID = 4.0 ** np.arange(-6, 4)
+LEVEL_GRID: Array = np.power(4.0, np.arange(-6, 4))
 #: ``κ₀``
 OWN_GRID = 2.0 ** np.arange(-4, 21)
 #: ``β``, and its prior's centre
@@ -220,8 +220,8 @@ class Apart(NamedTuple):
         return cls(gap, squares, max(float(np.sum(told.counts)) - used, 0.0) + m + 1)
 
 
-def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
-    """Log posterior of ``κ`` with every ``v`` of the grid, up to a constant; −∞ where rounding leaves none.
+def between_likelihoods(told: Told, apart: Apart, slopes: float, grid: Array) -> Array:
+    """Log likelihood of ``κ`` with every ``v`` of the grid, up to a constant; NaN where rounding leaves none.
 
     With ``Z_a`` an arm's regressors and ``Y_a`` what the pool leaves of its ``N_a`` answers' hidden features,
     ``Y_a ~ N(0, (I + Z_aQ⁻¹Z_aᵀ) ⊗ Σ)``.  ``Σ`` is unknown and takes its most likely value, so it is
@@ -232,21 +232,13 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
     the pool's residuals, what arms differ by would make them look alike; were it that of regressions of the arms' own,
     which leave too little, alike arms would look different.
     """
-    (gap, squares, free), (n, m) = apart, apart.gap.shape[1:]
-    c = told.frame.constant
-    grid = LEVEL_GRID if c is not None else LEVEL_GRID[:1]
+    c, levels, values = told.frame.constant, np.ones(len(grid)), np.empty(len(grid))
     own = 1.0 if c is None else float(told.D[c, c])
-    levels = 1.0 / (1.0 + slopes * own * grid) if c is not None else np.ones(1)
-    explained, log_dets = np.empty((len(levels), m, m)), np.empty(len(levels))
-    between_arms(told.S, told.D, gap, told.frame.mean * math.sqrt(own), slopes, levels, explained, log_dets)
-    values = -0.5 * m * (log_dets - len(gap) * (n * log(slopes) + log(levels)))
-    left = symmetrize(squares - explained)
-    np.einsum("kii->ki", left)[...] += 1e-12 * np.diagonal(squares)
-    values -= 0.5 * free * log_det(left)
-    values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(
-        grid, LEVEL_CENTRE / leaning_of(m)
-    )
-    return np.where(np.isnan(values), -math.inf, values)
+    if c is not None:
+        levels = 1.0 / (1.0 + slopes * own * grid)
+    residuals = apart.squares, apart.free
+    between_arms(told.S, told.D, apart.gap, told.frame.mean * math.sqrt(own), slopes, levels, residuals, values)
+    return values
 
 
 def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
@@ -256,11 +248,16 @@ def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, floa
     below it.
     """
     apart, last = Apart.of(told, pool), len(SLOPE_GRID) - 1
+    (n, m), constant = apart.gap.shape[1:], told.frame.constant is not None
+    grid = LEVEL_GRID if constant else LEVEL_GRID[:1]
+    expected = _weakly(SLOPE_GRID, SLOPE_CENTRE * max(n - constant, 1), WEAKER)[:, None]
+    expected = expected + _weakly(grid, LEVEL_CENTRE / leaning_of(m))
     found: dict[int, Array] = {}
 
     def at(i: int) -> float:
         if i not in found:
-            found[i] = between_likelihoods(told, apart, float(SLOPE_GRID[i]))
+            values = between_likelihoods(told, apart, float(SLOPE_GRID[i]), grid) + expected[i]
+            found[i] = np.where(np.isnan(values), -math.inf, values)
         return float(found[i].max())
 
     best, before = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes)))), -1

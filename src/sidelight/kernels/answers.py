@@ -335,17 +335,20 @@ def own_likelihoods(total, D, level, strengths, answers, values):  # type: ignor
 
 
 @kernel
-def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # type: ignore[no-untyped-def]
-    """``Σ_a gap_aᵀ(S_a + κD_ρ)⁻¹gap_a`` and ``Σ_a log det(S_a + κD_ρ)`` for all ``ρ``.
+def between_arms(S, D, gap, mean, strength, levels, residuals, values):  # type: ignore[no-untyped-def]
+    """Log likelihood of ``κ`` with every ``ρ`` of ``levels``, into ``values``: see ``hidden.strengths``.
 
-    The determinants are NaN for a ``ρ`` at which some matrix is not positive definite.
+        −½m(Σ_a log det(S_a + κD_ρ)/det κD_ρ) − ½N log det[R − Σ_a gap_aᵀ(S_a + κD_ρ)⁻¹gap_a],
+
+    up to a constant, with ``det κD_ρ ∝ κᴸρ``; a ``10⁻¹²`` of the diagonal of ``R`` is added to the difference.  NaN for
+    a ``ρ`` at which a matrix is not positive definite.
 
     ``D_ρ = D − (1 − ρ)μμᵀ``, a change of rank one.  With ``W = S_a + κD``, ``c = κ(1 − ρ)`` and ``f = 1 − cμᵀW⁻¹μ``:
 
         log det(W − cμμᵀ) = log det W + log f,    (W − cμμᵀ)⁻¹ = W⁻¹ + W⁻¹μμᵀW⁻¹ c/f.
 
-    D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels: (n,)  ``ρ``   explained: (n, m, m)
-    log_dets: (n,)
+    D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels: (n,)  ``ρ``
+    residuals: (m, m) ``R``, and ``N``   values: (n,)
     """
     K, L, m = gap.shape
     first = padded(L)
@@ -353,8 +356,9 @@ def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # typ
     table = np.zeros((L, width))
     squares = np.empty((m, m))
     across = np.empty(m + 1)
-    clear(explained)
-    clear(log_dets)
+    whole, free = residuals
+    explained, log_dets = np.zeros((levels.shape[0], m, m)), np.zeros(levels.shape[0])
+    rest = np.zeros((m, padded(m)))
     for a in range(K):
         for i in range(L):
             for j in range(L):
@@ -383,3 +387,9 @@ def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # typ
                         explained[k, i, j] += moved * across[j]
             else:
                 log_dets[k] = math.nan
+    for k in range(levels.shape[0]):
+        for i in range(m):
+            for j in range(i, m):
+                rest[i, j] = ((whole[i, j] - explained[k, i, j]) + (whole[j, i] - explained[k, j, i])) / 2.0
+            rest[i, i] += 1e-12 * whole[i, i]
+        values[k] = -0.5 * m * (log_dets[k] - K * (L * log(strength) + log(levels[k]))) - 0.5 * free * factor(rest)

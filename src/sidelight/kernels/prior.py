@@ -1,4 +1,4 @@
-"""Compiled algebra of the prior over arms: see ``side.prior`` for the formulas and their letters."""
+"""Compiled values of priors over arms: see ``side.prior`` for the formulas and their letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.simd import clear
-from sidelight.kernels.spd import backward, factor, padded, subtract_product
+from sidelight.kernels.spd import backward, factor, padded
 
 #: prior scale of the differences between the blocks' log variances
 TIE = 1.5
@@ -20,61 +20,13 @@ BENT = 1.0 / 1024.0
 PREFERENCE, PREFERENCE_DEVIATION = 1.0 / 16.0, 1.5
 
 
-@kernel
-def shrink_arms(evidence, omega, S, t):  # type: ignore[no-untyped-def]
-    """``Σ_a X_aᵀS_aX_a`` into ``S`` and ``Σ_a X_aᵀt_a`` into ``t``, ``X_a = [I, Z_aᵀ]`` the design of arm ``a``'s mean.
+@helper
+def level_root(own, size, variance):  # type: ignore[no-untyped-def]
+    """``√ρ`` of ``side.levels``: what multiplies levels.
 
-    Returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``; −∞ if rounding leaves a ``W_a`` that is not positive definite,
-    so that the search takes another ``Ω``.
-
-    All of it is in the sum over arms of ``EᵀE``, ``E = G⁻¹[I | D⁻¹Zᵀ | Dh]`` where ``W = GGᵀ``.
-
-    evidence: (K, d, d + q + 1) ``[J | Zᵀ | h]`` of every arm
-    omega: (d,) diagonal of ``Ω``   S: (d + q, d + q)   t: (d + q,)
+    own: ``gᵀDg``   size: ``|g|²``   variance: ``ω_level``
     """
-    K, d, last = evidence.shape
-    p, first = last - 1, padded(d)
-    D = np.empty(d)
-    for i in range(d):
-        D[i] = math.sqrt(omega[i])
-    # [W | I | D⁻¹Zᵀ | Dh] of an arm, which becomes [Gᵀ | E]
-    table = np.empty((d, first + padded(last)))
-    # −ΣEᵀE, and ΣXᵀD⁻²X where preferences are involved
-    negative, own = np.zeros((last, padded(last))), np.zeros((p - d, p))
-    value = 0.0
-    for a in range(K):
-        clear(table)
-        for i in range(d):
-            for j in range(i, d):
-                table[i, j] = D[i] * evidence[a, i, j] * D[j]
-            table[i, i] += 1.0
-            table[i, first + i] = 1.0
-            table[i, first + p] = D[i] * evidence[a, i, p]
-            for j in range(d, p):
-                scaled = evidence[a, i, j] / D[i]
-                table[i, first + j] = scaled
-                own[j - d, i] += scaled / D[i]
-                for k in range(d, j + 1):
-                    own[j - d, k] += scaled * table[i, first + k]
-        log_det = factor(table)
-        if math.isnan(log_det):
-            clear(S)
-            clear(t)
-            return -math.inf
-        value -= 0.5 * log_det
-        subtract_product(negative, table, first, table, first)
-    for i in range(p):
-        left = 1.0 / D[i] if i < d else 1.0
-        t[i] = -negative[i, p] * left
-        for j in range(i + 1):
-            product = negative[j, i] * left
-            if i == j and i < d:
-                product += K * left
-            S[i, j] = product / D[j] if j < d else product
-            if i >= d:
-                S[i, j] += own[i - d, j]
-            S[j, i] = S[i, j]
-    return value - 0.5 * negative[p, p]
+    return math.sqrt((1.0 + size / (1.0 + size) * variance / (own / size)) / (1.0 + size))
 
 
 @helper
@@ -129,22 +81,28 @@ def square(x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-def]
+def prior_values(S, t, hypers, design, g, hidden, out):  # type: ignore[no-untyped-def]
     """Three numbers for each of several priors with the same ``Ω``, into ``out`` (n, 3).
 
     ``½tᵀP⁻¹t − ½log det(κ²P)``; the log density of the hyperprior; and the mean square over arms and hidden
-    features of the mean ``μ_j + γz_aj``, with ``β̂ = P⁻¹t``.
+    features of the mean ``μ_j + γz_aj``, with ``β̂ = P⁻¹t``.  All of it, and ``hidden``, in terms of ``T⁻¹β`` where
+    levels have a variance of their own (``side.levels``).
 
     S: (p, p)   t: (p,)   hypers: (n, b + 3) ``Hyper.numbers``
     design: (d,) the block of every feature, (q,) mean squares of the preferences, how many blocks are derived, the
     position of the intercept or −1, the variance of a weight that others are relative to, a block that is silent or −1
+    g: (d,) of the level, or zeros
     hidden: (m,) positions of the hidden features, (m,), (m,) mean and mean square over arms of their preferences
     """
     n, p = hypers.shape[0], t.shape[0]
     block, sizes, derived, _, reference, silent = design
     positions, centres, squares = hidden
-    first = padded(p)
+    d, first = block.shape[0], padded(p)
     table, root, kappa2 = np.zeros((p, first + 8)), np.empty(p), np.empty(p)
+    # T = I + u gᵀ, and Su
+    u, Su, size, more_t = np.zeros(p), np.zeros(p), 0.0, 0.0
+    for i in range(d):
+        size += g[i] * g[i]
     for c in range(n):
         mean_variances(hypers[c], design, kappa2)
         for i in range(p):
@@ -153,13 +111,38 @@ def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-
         for i in range(p):
             for j in range(i, p):
                 table[i, j] = root[i] * S[i, j] * root[j]
-            table[i, i] += 1.0
             table[i, first] = root[i] * t[i]
+        if size > 0.0:
+            own = 0.0
+            for i in range(d):
+                own += kappa2[i] * g[i] * g[i]
+            more = (level_root(own, size, hypers[c, hypers.shape[1] - 2]) - 1.0) / own
+            clear(Su)
+            more_t, across = 0.0, 0.0
+            for i in range(d):
+                u[i] = more * kappa2[i] * g[i]
+                more_t += u[i] * t[i]
+                for j in range(p):
+                    Su[j] += u[i] * S[i, j]
+            for i in range(d):
+                across += u[i] * Su[i]
+            # half of uᵀSu ggᵀ is added with either side
+            for i in range(p):
+                Su[i] = root[i] * (Su[i] + 0.5 * across * g[i] if i < d else Su[i])
+            for i in range(d):
+                scaled = root[i] * g[i]
+                table[i, first] += more_t * scaled
+                for j in range(i, d):
+                    table[i, j] += scaled * Su[j] + Su[i] * (root[j] * g[j])
+                for j in range(d, p):
+                    table[i, j] += scaled * Su[j]
+        for i in range(p):
+            table[i, i] += 1.0
         value = -0.5 * factor(table)
         for i in range(p):
             value += 0.5 * table[i, first] * table[i, first]
         backward(table, table, first, False)
-        gamma = root[block.shape[0] + 1] * table[block.shape[0] + 1, first] if sizes.shape[0] > 1 else 0.0
+        gamma = root[d + 1] * table[d + 1, first] if sizes.shape[0] > 1 else 0.0
         mean_square = 0.0
         for k in range(positions.shape[0]):
             mu = root[positions[k]] * table[positions[k], first]

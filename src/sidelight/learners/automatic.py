@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from sidelight.learners.wild import LIMITS, Ranges, warn_of, weight_of
 from sidelight.linalg import Array, square
 from sidelight.side.coordinates import Tally, Units
-from sidelight.side.prior import Hyper, Prior, PriorLikelihood, estimate_prior, reference_variance
+from sidelight.side.prior import Hyper, Prior, reference_variance
+from sidelight.side.prior_likelihood import PriorLikelihood
+from sidelight.side.prior_search import estimate_prior, most_probable
 from sidelight.side.spread import SpreadLikelihood
 
 __all__ = ["MANY_ANSWERS", "Automatic", "feature_blocks"]
@@ -249,7 +251,7 @@ class Automatic:
         likelihood = PriorLikelihood(
             J, h, self.blocks, units, hidden=hidden, derived=self.derived, preferences=preferences
         )
-        best = likelihood.best(self.hyper, search=True, wide=True)
+        best = most_probable(likelihood, self.hyper, search=True, wide=True)
         return likelihood.value(best), lambda: likelihood.prior(best)
 
     def take(self, prior: Prior) -> None:

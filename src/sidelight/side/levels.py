@@ -21,11 +21,11 @@ variance of their level likewise: with an intercept rewards are centred, and it 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from sidelight.kernels.prior import level_root
 from sidelight.linalg import Array, product
 from sidelight.side.coordinates import Units
 
@@ -43,14 +43,6 @@ class Stretch:
     u: Array
     g: Array
     root: float
-
-    def inverse(self) -> Stretch:
-        """The inverse map, ``T⁻¹ = I − u gᵀ/√ρ``, of the same form."""
-        return Stretch(-self.u / self.root, self.g, 1.0 / self.root)
-
-    def after(self, first: Stretch) -> Stretch:
-        """``T·first``, of the same ``g``: ``(I + u gᵀ)(I + f gᵀ) = I + (f + u(1 + g·f))gᵀ``."""
-        return Stretch(first.u + self.u * first.root, self.g, self.root * first.root)
 
     def vectors(self, y: Array) -> Array:
         """Weights with their level multiplied by ``√ρ``: ``Ty`` of every ``y``.  (…, d + q)"""
@@ -70,15 +62,6 @@ class Stretch:
         """``TCTᵀ`` of a symmetric ``C``.  (…, d + q, d + q)"""
         u, g = self._of(C.shape[-1])
         return _sandwich(C, g, u)
-
-    def evidence(self, evidence: Array) -> Array:
-        """``[TᵀJT | T⁻¹Zᵀ | Tᵀh]`` of ``[J | Zᵀ | h]``, what is said about ``T⁻¹y`` (``prior.side_by_side``)."""
-        d, back = len(self.g), self.inverse()
-        out = np.empty_like(evidence)
-        out[:, :, :d] = self.quadratic(evidence[:, :, :d])
-        out[:, :, d:-1] = np.swapaxes(back.vectors(np.swapaxes(evidence[:, :, d:-1], 1, 2)), 1, 2)
-        out[:, :, -1] = self.linear(evidence[:, :, -1])
-        return out
 
     def _of(self, n: int) -> tuple[Array, Array]:
         """``u`` and ``g``, with zeros for further coordinates.  (n,), (n,)"""
@@ -121,10 +104,18 @@ class Level:
 
     def stretch(self, variances: Array, level: float) -> Stretch:
         """``T`` for independent weights of these variances (d,); ``level`` is ``ω_level``."""
-        part = variances * self.g
-        own = float(product(self.g, part))
-        root = math.sqrt((1.0 + self.size / (1.0 + self.size) * level / (own / self.size)) / (1.0 + self.size))
-        return Stretch((root - 1.0) / own * part, self.g, root)
+        own, root = self._root(variances, level)
+        return Stretch((root - 1.0) / own * (variances * self.g), self.g, root)
+
+    def excess(self, variances: Array, level: float) -> float:
+        """``(ρ − 1)/gᵀDg``: weights have the covariance ``TDTᵀ = D + excess·Dg(Dg)ᵀ``; arguments as of ``stretch``."""
+        own, root = self._root(variances, level)
+        return (root * root - 1.0) / own
+
+    def _root(self, variances: Array, level: float) -> tuple[float, float]:
+        """``gᵀDg`` and ``√ρ``."""
+        own = float(product(self.g, variances * self.g))
+        return own, level_root(own, self.size, level)
 
     def prior(self, own: Array, mean: Array, C: Array, arm: Stretch, common: Stretch) -> tuple[Array, Array, Array]:
         """Covariance of an arm's deviation (d, d), mean (d + q,) and its covariance (d + q, d + q), of ``v``.

@@ -11,7 +11,10 @@ from scipy.stats import multivariate_normal
 from sidelight.learners.fused.hyperparameters import SMALLER_NOISES, SURELY, likeliest_noise, most_gain
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.side.coordinates import Units
-from sidelight.side.prior import MOST_LEVELS, Hyper, PriorLikelihood, estimate_prior, log_marginal, shrink, side_by_side
+from sidelight.side.deviations import Deviations
+from sidelight.side.prior import Hyper
+from sidelight.side.prior_likelihood import MOST_LEVELS, PriorLikelihood, log_marginal
+from sidelight.side.prior_search import estimate_prior, most_probable
 from sidelight.side.spread import LogSpread, SpreadLikelihood
 
 
@@ -46,7 +49,7 @@ def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n, q):
         (np.full(d, 1e-6), np.full(d + q, 0.3)),
         (np.full(d, 40.0), np.full(d + q, 1e-5)),
     ]
-    ours = [log_marginal(shrink(side_by_side(J, h, Z if q else None), omega), kappa2)[0] for omega, kappa2 in settings]
+    ours = [log_marginal(Deviations(J, h, Z if q else None).shrunk(omega), kappa2)[0] for omega, kappa2 in settings]
     theirs = [brute(*s) for s in settings]
     np.testing.assert_allclose(np.diff(ours), np.diff(theirs), rtol=1e-6, atol=1e-6)
 
@@ -62,7 +65,7 @@ def test_noises_are_compared_by_the_density_of_all_rewards(rng, K, d, n):
         J = np.einsum("kni,knj->kij", X, X) / variances[:, None, None]
         h = np.einsum("kni,kn->ki", X, r) / variances[:, None]
         squares = np.square(r).sum(axis=1)
-        return log_marginal(shrink(side_by_side(J, h), omega), kappa2)[0] + rounds_likelihood(
+        return log_marginal(Deviations(J, h).shrunk(omega), kappa2)[0] + rounds_likelihood(
             np.full(K, n), squares, variances
         )
 
@@ -93,18 +96,67 @@ def test_the_common_mean_is_its_posterior(rng, q):
     precision = np.diag(np.concatenate([1 / kappa2, np.tile(1 / omega, K)])) + design.T @ design / sigma**2
     covariance = np.linalg.inv(precision)
     expected = covariance @ design.T @ r.ravel() / sigma**2
-    _, mean, C = log_marginal(shrink(side_by_side(J, h, Z if q else None), omega), kappa2)
+    _, mean, C = log_marginal(Deviations(J, h, Z if q else None).shrunk(omega), kappa2)
     np.testing.assert_allclose(mean, expected[:p], rtol=1e-8)
     np.testing.assert_allclose(C, covariance[:p, :p], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("q", [0, 2])
+@pytest.mark.parametrize(("K", "d"), [(1, 1), (3, 6), (2, 21)])
+def test_whatever_is_integrated_out_first_is_the_same(rng, K, d, q):
+    """All orders of elimination against explicit inverses, with and without another variance of levels."""
+    _, _, J, h = arms_with_rounds(rng, K, d, 2 * d, 0.7, rng.normal(size=(K, d)))
+    Z, g, omega = rng.normal(size=(K, q, d)), rng.normal(size=d), rng.uniform(0.01, 3.0, size=d)
+    level = omega * g
+    for n in sorted({0, 1, d // 2, d}):
+        deviations = Deviations(J, h, Z if q else None, rng.permutation(d)[:n], g)
+        for excess in (0.0, 2.5, -0.9 / float(g @ level), 0.0):
+            prior = np.diag(omega) + excess * np.outer(level, level)
+            designs = [np.hstack([np.eye(d), Z[a].T]) for a in range(K)]
+            S = [np.linalg.inv(np.linalg.inv(J[a]) + prior) for a in range(K)]
+            t = [np.linalg.solve(np.eye(d) + J[a] @ prior, h[a]) for a in range(K)]
+            # log det W_a = log det(I + J_aΩ), and (Dh)ᵀW⁻¹(Dh) = hᵀΩt
+            value = sum(
+                0.5 * h[a] @ prior @ t[a] - 0.5 * np.linalg.slogdet(np.eye(d) + J[a] @ prior)[1] for a in range(K)
+            )
+            found = deviations.shrunk(omega, excess)
+            assert found.value == pytest.approx(value, rel=1e-8)
+            np.testing.assert_allclose(
+                found.S, sum(X.T @ s @ X for X, s in zip(designs, S, strict=True)), rtol=1e-6, atol=1e-9
+            )
+            np.testing.assert_allclose(
+                found.t, sum(X.T @ v for X, v in zip(designs, t, strict=True)), rtol=1e-6, atol=1e-8
+            )
+            np.testing.assert_array_equal(found.S, found.S.T)
+
+
+def test_what_is_kept_of_a_first_part_is_what_would_be_computed_anew(rng):
+    """More variances of it than are kept, in any order, to the bit; powers of two as units change nothing."""
+    K, d = 3, 5
+    _, _, J, h = arms_with_rounds(rng, K, d, 9, 0.7, rng.normal(size=(K, d)))
+    kept, units = Deviations(J, h, None, np.arange(3)), 2.0 ** np.array([3, -2, 0, 7, 1])
+    for variance in (1.0, 2.0, 4.0, 1.0, 8.0, 0.5, 2.0, 1.0):
+        omega = np.array([variance] * 3 + [rng.uniform(0.1, 1.0)] * 2)
+        found, anew = kept.shrunk(omega), Deviations(J, h, None, np.arange(3)).shrunk(omega)
+        other = Deviations(J * np.outer(units, units), h * units, None, np.arange(3)).shrunk(omega / units**2)
+        for one in (anew, other):
+            assert one.value == found.value
+        np.testing.assert_array_equal(anew.S, found.S)
+        np.testing.assert_array_equal(anew.t, found.t)
+        np.testing.assert_array_equal(other.t, found.t * units)
 
 
 def test_a_matrix_that_is_not_positive_definite_ends_the_search_there(rng):
     """Rounding may leave such a ``W_a``: the value is −∞, so that another ``Ω`` is taken."""
     J, h = np.array([np.eye(2), [[1.0, 20.0], [20.0, 1.0]], np.eye(2)]), rng.normal(size=(3, 2))
-    shrunk = shrink(side_by_side(J, h), np.array([1.0, 2.0]))
+    for first in (np.arange(2), np.array([1]), np.zeros(0, dtype=np.int64)):
+        shrunk = Deviations(J, h, None, first).shrunk(np.array([1.0, 2.0]))
+        assert shrunk.value == -np.inf
+        assert not shrunk.S.any()
+        assert not shrunk.t.any()
+    # levels of less than no variance
+    shrunk = Deviations(J[:1], h[:1], g=np.ones(2)).shrunk(np.ones(2), -2.0)
     assert shrunk.value == -np.inf
-    assert not shrunk.S.any()
-    assert not shrunk.t.any()
 
 
 def test_weights_along_preferences_are_foretold(rng):
@@ -266,7 +318,7 @@ def test_what_a_log_says_is_asked_at_the_mean_square_of_hidden_weights(rng):
     hyper = Hyper((0.3, 0.7), 0.5, 0.5, 0.25)
     sizes = [float(np.square(Z[:, 0, :3]).mean()), float(np.square(Z[:, 1, 3:]).mean())]
     kappa2 = np.array([0.5] * 8 + [0.25 * 0.3 / sizes[0], 0.25 * 0.7 / sizes[1]])
-    _, mean, _ = log_marginal(shrink(side_by_side(J, h, Z), np.array([0.3] * 3 + [0.7] * 5)), kappa2)
+    _, mean, _ = log_marginal(Deviations(J, h, Z).shrunk(np.array([0.3] * 3 + [0.7] * 5)), kappa2)
     square = 0.7 + float(np.square(mean[3:8] + mean[9] * Z[:, 1, 3:]).mean())
     exponent = np.round(4.0 * np.log2(square / 0.7)) / 4.0
     expected = hidden(0.7 * 2.0**exponent)
@@ -279,10 +331,10 @@ def test_priors_that_cannot_win_are_left_out_and_the_best_one_is_found_all_the_s
     both, _, hidden, _ = with_a_log(rng, Z)
     start = Hyper((0.3, 0.7), 0.5, 0.5, 0.25)
     patient = copy.deepcopy(both)
-    found = both.best(start, search=True, wide=wide)
+    found = most_probable(both, start, search=True, wide=wide)
     asked = len(hidden.parts[0][1]._found)
     monkeypatch.setattr(patient, "value", lambda hyper, above=0.0: PriorLikelihood.value(patient, hyper))
-    assert patient.best(start, search=True, wide=wide) == found
+    assert most_probable(patient, start, search=True, wide=wide) == found
     assert len(patient._hidden.parts[0][1]._found) >= asked + (5 if wide else 0)
 
 
@@ -304,7 +356,7 @@ def test_no_prior_gains_more_by_a_smaller_noise_than_its_bound(rng, n):
     for scale in (1e-8, 1e-3, 1.0, 1e3, 1e8):
         omega, kappa2 = scale * rng.uniform(0.1, 3.0, size=d), scale * rng.uniform(0.1, 3.0, size=d)
         value = [
-            log_marginal(shrink(side_by_side(grams / v[:, None, None], moments / v[:, None]), omega), kappa2)[0]
+            log_marginal(Deviations(grams / v[:, None, None], moments / v[:, None]).shrunk(omega), kappa2)[0]
             + rounds_likelihood(rounds, squares, v)
             for v in (larger, smaller)
         ]

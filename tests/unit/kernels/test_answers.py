@@ -122,17 +122,21 @@ def test_residual_moments_by_their_definition(rng, L, m):
         np.testing.assert_array_equal(Sigma[a], Sigma[a].T)
 
 
-def test_differences_between_arms_of_all_levels_by_explicit_inverses(rng):
+def test_the_likelihood_of_differences_between_arms_by_explicit_inverses(rng):
     K, L, m, strength = 3, 5, 2, 1.7
     S, gap = stack(rng, K, L), rng.normal(size=(K, L, m))
     mean = rng.normal(size=L)
     D = stack(rng, 1, L)[0] + np.outer(mean, mean)
-    levels, explained, log_dets = np.array([1.0, 0.25, 1 / 256]), np.empty((3, m, m)), np.empty(3)
-    answers.between_arms(S, D, gap, mean, strength, levels, explained, log_dets)
-    for level, squares, value in zip(levels, explained, log_dets, strict=True):
-        W = S + strength * (D - (1.0 - level) * np.outer(mean, mean))
-        np.testing.assert_allclose(squares, sum(gap[a].T @ np.linalg.solve(W[a], gap[a]) for a in range(K)), rtol=1e-9)
-        assert value == pytest.approx(np.linalg.slogdet(W)[1].sum(), rel=1e-9)
+    levels, values, residuals, free = np.array([1.0, 0.25, 1 / 256]), np.empty(3), 40.0 * stack(rng, 1, m)[0], 17.5
+    answers.between_arms(S, D, gap, mean, strength, levels, (residuals, free), values)
+    for level, value in zip(levels, values, strict=True):
+        Q = D - (1.0 - level) * np.outer(mean, mean)
+        W = S + strength * Q
+        left = residuals - sum(gap[a].T @ np.linalg.solve(W[a], gap[a]) for a in range(K))
+        apart = np.linalg.slogdet(W)[1].sum() - K * (L * np.log(strength) + np.log(level))
+        assert value == pytest.approx(-0.5 * m * apart - 0.5 * free * np.linalg.slogdet(left)[1], rel=1e-9)
+    answers.between_arms(-1e9 * S, D, gap, mean, strength, levels, (residuals, free), values)
+    assert np.isnan(values).all()
 
 
 @pytest.mark.parametrize("m", [1, 5, 9])

@@ -7,7 +7,8 @@ import pytest
 
 from sidelight.learners.log_facts import CERTAIN, constraint_evidence
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
-from sidelight.side.prior import estimate_prior, reference_variance
+from sidelight.side.prior import reference_variance
+from sidelight.side.prior_search import estimate_prior
 
 BLOCKS = [np.array([1, 2]), np.array([3, 4]), np.array([0])]
 
