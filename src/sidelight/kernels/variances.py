@@ -11,7 +11,7 @@ from sidelight.kernels.elementary import exp, log
 from sidelight.kernels.simd import clear, dot_at
 from sidelight.kernels.spd import factor, padded
 
-__all__ = ["arm_noises", "own_residuals", "spread_value"]
+__all__ = ["arm_noises", "own_residuals", "spread_fits", "spread_value"]
 
 
 @kernel
@@ -88,25 +88,44 @@ def arm_noises(ratio, free, centre, spreads, weights, steps, out):  # type: igno
         out[a] /= total
 
 
-@helper
-def fits_of(target, scale, noises, effects, chances, work, fits):  # type: ignore[no-untyped-def]
-    """``fits_p = Σ_q chances_q exp(scale · (target − log(noises_p + effects_q))²)`` for all ``p``, ``scale`` negative.
+@kernel
+def spread_fits(effects, means, targets, noises, fits):  # type: ignore[no-untyped-def]
+    """``exp(−½(log s²_a − log(noise + effect·mean_a))²/error_a)`` of all effects, arms and noises, into ``fits``.
 
-    Both functions are polynomials without branches, good to 1e-14, so that all ``p`` and ``q`` go through them in
-    vectors.  Terms below e⁻⁷⁰⁰ count as that.
+    Logarithm and exponential are polynomials without branches, good to 1e-14, so that all noises and effects go through
+    them in vectors.  Values below e⁻⁷⁰⁰ count as that.
 
-    noises, fits: (P,)   effects, chances: (n,), positive   work: four vectors (P · n,) and the same memory as integers
+    effects: (C,)   means: (K,)   targets: (2, K) ``log s²_a`` and ``error_a``   noises: (P,)   fits: (C, K, P)
+    All but ``log s²_a`` are positive.
     """
-    (sums, mantissas, exponents, powers), (sum_bits, mantissa_bits, power_bits) = work
-    P, n = noises.shape[0], effects.shape[0]
-    for p in range(P):
-        for q in range(n):
-            sums[p * n + q] = noises[p] + effects[q]
-    # a positive number is 2ᵏ · m, 1 ≤ m < 2: eleven bits of exponent, 52 of mantissa
-    for i in range(P * n):
+    C, K, P = fits.shape
+    n = C * P
+    sums, mantissas, exponents, powers = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    # the same memory as integers: a positive number is 2ᵏ · m, 1 ≤ m < 2, eleven bits of exponent and 52 of mantissa
+    bits = (sums.view(np.int64), mantissas.view(np.int64), powers.view(np.int64))
+    for a in range(K):
+        for c in range(C):
+            effect = means[a] * effects[c]
+            for p in range(P):
+                sums[c * P + p] = noises[p] + effect
+        gaussian(targets[0, a], -0.5 / targets[1, a], sums, mantissas, exponents, powers, bits)
+        for c in range(C):
+            for p in range(P):
+                fits[c, a, p] = sums[c * P + p] * powers[c * P + p]
+
+
+@helper
+def gaussian(target, scale, sums, mantissas, exponents, powers, bits):  # type: ignore[no-untyped-def]
+    """``exp(scale · (target − log sums)²)`` of all numbers, as the product of what ``sums`` and ``powers`` become.
+
+    scale: negative   sums, mantissas, exponents, powers: (n,)   bits: all of these but the exponents, as integers
+    """
+    sum_bits, mantissa_bits, power_bits = bits
+    n = sums.shape[0]
+    for i in range(n):
         exponents[i] = float((sum_bits[i] >> 52) - 1023)
         mantissa_bits[i] = (sum_bits[i] & 0xFFFFFFFFFFFFF) | (1023 << 52)
-    for i in range(P * n):
+    for i in range(n):
         # log m = log √2 + 2 artanh s, |s| < 0.172
         s = (mantissas[i] - 1.4142135623730951) / (mantissas[i] + 1.4142135623730951)
         z = s * s
@@ -128,35 +147,27 @@ def fits_of(target, scale, noises, effects, chances, work, fits):  # type: ignor
         series = 0.5 + r * (1.0 / 6.0 + r * series)
         sums[i] = 1.0 + r * (1.0 + r * series)
         exponents[i] = k
-    for i in range(P * n):
+    for i in range(n):
         power_bits[i] = (int(exponents[i]) + 1023) << 52
-    for p in range(P):
-        for q in range(n):
-            sums[p * n + q] *= chances[q]
-        fits[p] = dot_at(sums, p * n, powers, p * n, n)
 
 
 @kernel
-def spread_value(omega, noises, effects, chances, targets, around, weights):  # type: ignore[no-untyped-def]
+def spread_value(table, first, chances, around, weights):  # type: ignore[no-untyped-def]
     """``log p(s² | ω)``, up to a constant.
 
-    noises: (P,) ``σ²`` of the grid   effects, chances: (K, n) the nodes ``q`` of every arm and their weights
-    targets: (2, K) ``log s²_a`` and the variance of its error   around: (Q, P) the noise of arms around each ``σ²``,
-    for every spread   weights: (Q,) the logarithm of each row's weight
+    table: (C, K, P) of ``spread_fits``, of whose effects the ``n`` from ``first`` on are ``ωe^u`` of the nodes ``u``
+    chances: (K, n) weights of every arm's nodes   around: (Q, P) the noise of arms around each ``σ²``, for every spread
+    weights: (Q,) the logarithm of each row's weight
     """
-    K, n = effects.shape
+    K, n = chances.shape
     Q, P = around.shape
     # how well each arm fits each noise, its hidden effects integrated out
-    fits, scaled = np.empty((K, P)), np.empty(n)
-    sums, mantissas, exponents, powers = np.empty(P * n), np.empty(P * n), np.empty(P * n), np.empty(P * n)
-    work = (
-        (sums, mantissas, exponents, powers),
-        (sums.view(np.int64), mantissas.view(np.int64), powers.view(np.int64)),
-    )
-    for a in range(K):
-        for q in range(n):
-            scaled[q] = omega * effects[a, q]
-        fits_of(targets[0, a], -0.5 / targets[1, a], noises, scaled, chances[a], work, fits[a])
+    fits = np.zeros((K, P))
+    for q in range(n):
+        for a in range(K):
+            chance = chances[a, q]
+            for p in range(P):
+                fits[a, p] += chance * table[first + q, a, p]
     values = np.empty(Q)
     most = -math.inf
     for i in range(Q):

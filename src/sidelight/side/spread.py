@@ -11,20 +11,25 @@ it and ``n`` of the noise
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from sidelight.kernels.variances import spread_value
+from sidelight.kernels.variances import spread_fits, spread_value
 from sidelight.linalg import Array, exp, log, log_gamma, square
 
 __all__ = ["LogSpread", "SpreadLikelihood"]
 
 #: relative error of a residual variance beyond its sampling error, which also smooths between the nodes of the grid
 ERROR = 0.15
-#: ``log q`` relative to its mean
-NODES = np.arange(-9.0, 2.6, 0.3)
+#: ``log q`` relative to its mean, in steps such that variances ``ω`` that are factors of ``2^(1/4)`` apart, as a search
+#: asks for them, have most of their ``ωq`` in common
+STEPS_OF_TWO = 4
+NODES = np.arange(-52, 15) * (math.log(2.0) / STEPS_OF_TWO)
+#: how far from such a factor, in steps, a variance counts as another one: rounding is far less
+SAME_STEP = 1e-6
 #: arms that are compared at most
 MOST_ARMS = 32
 #: variances of the log noise over arms that compete, and the logarithm of each one's weight
@@ -59,6 +64,21 @@ class SpreadLikelihood:
         return sum(weight / total * part(omega / self.unit) for weight, part in self.parts)
 
 
+@dataclass
+class _Lattice:
+    """What arms and noises make of effects ``ωe^u`` at ``log ω = origin`` and all steps from it that were asked for.
+
+    Attributes:
+        origin: ``log ω``.
+        lowest: how many steps the first effect is above the least node of ``origin``.
+        fits: (C, K, P)  of ``spread_fits``.
+    """
+
+    origin: float
+    lowest: int = 0
+    fits: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
+
+
 class LogSpread:
     """``log p(s² | ω)`` of one log, up to a constant.
 
@@ -73,7 +93,7 @@ class LogSpread:
         s2, freedom, spreads = s2[taken], freedom[taken], spreads[taken]
         means = np.maximum(spreads.sum(axis=1), 1e-12)
         shapes = np.square(means) / np.maximum(2.0 * np.square(spreads).sum(axis=1), 1e-24)
-        self._effects = means[:, None] * exp(NODES)
+        self._means = means
         # density of log q at its nodes: shape·u − shape·e^u + shape·log shape − log Γ(shape), q in units of its mean
         density = shapes[:, None] * (NODES - exp(NODES)) + (shapes * log(shapes) - log_gamma(shapes))[:, None]
         self._chances = exp(density)
@@ -87,17 +107,37 @@ class LogSpread:
         self._around = np.concatenate([kernel / kernel.sum(axis=1)[:, None] for kernel in kernels])
         self._weights = np.repeat(NOISE_WEIGHTS, NOISE_POINTS)
         self._found: dict[float, float] = {}
+        self._lattices: list[_Lattice] = []
 
     def __call__(self, omega: float) -> float:
         """``log p(s² | ω)`` at one variance ``ω`` of the hidden weights."""
         if omega not in self._found:
-            self._found[omega] = spread_value(
-                float(omega),
-                self._noises,
-                self._effects,
-                self._chances,
-                self._targets,
-                self._around,
-                self._weights,
-            )
+            lattice, step = self._at(float(log(omega)))
+            first = step - lattice.lowest
+            self._found[omega] = spread_value(lattice.fits, first, self._chances, self._around, self._weights)
         return self._found[omega]
+
+    def _at(self, position: float) -> tuple[_Lattice, int]:
+        """The lattice that ``log ω = position`` is on, with all of its nodes, and how many steps from the origin."""
+        for lattice in self._lattices:
+            steps = (position - lattice.origin) * (STEPS_OF_TWO / math.log(2.0))
+            if abs(steps - round(steps)) < SAME_STEP:
+                break
+        else:
+            lattice, steps = _Lattice(position), 0.0
+            self._lattices.append(lattice)
+            lattice.fits = self._fits(lattice, 0, len(NODES))
+        step, end = round(steps), lattice.lowest + len(lattice.fits)
+        if step < lattice.lowest:
+            lattice.fits = np.concatenate([self._fits(lattice, step, lattice.lowest), lattice.fits])
+            lattice.lowest = step
+        elif step + len(NODES) > end:
+            lattice.fits = np.concatenate([lattice.fits, self._fits(lattice, end, step + len(NODES))])
+        return lattice, step
+
+    def _fits(self, lattice: _Lattice, start: int, stop: int) -> Array:
+        """Of the effects from ``start`` steps above the least node of the origin on.  (stop − start, K, P)"""
+        above = lattice.origin + float(NODES[0]) + np.arange(start, stop) * (math.log(2.0) / STEPS_OF_TWO)
+        fits = np.empty((len(above), len(self._means), NOISE_POINTS))
+        spread_fits(exp(above), self._means, self._targets, self._noises, fits)
+        return fits

@@ -8,7 +8,7 @@ import pytest
 import sidelight as sl
 from sidelight.learners.automatic import Automatic
 from sidelight.learners.rounds import play_rounds
-from sidelight.side import prior as prior_module
+from sidelight.side import prior_search
 from sidelight.side.coordinates import Units
 
 
@@ -16,14 +16,14 @@ from sidelight.side.coordinates import Units
 def searches(monkeypatch):
     """Counts the searches for better variances."""
     found = []
-    climb = prior_module._climb
+    climb = prior_search._climb
 
     def counted(start, value_of):
         best = climb(start, value_of)
         found.append(best == start)
         return best
 
-    monkeypatch.setattr(prior_module, "_climb", counted)
+    monkeypatch.setattr(prior_search, "_climb", counted)
     return found
 
 

@@ -69,6 +69,15 @@ def test_it_is_the_formula(rng, omega):
     assert LogSpread(s2, freedom, spreads)(omega) == pytest.approx(literal, rel=1e-11)
 
 
+def test_variances_that_were_asked_for_before_change_nothing(rng):
+    """Whichever effects are kept of earlier ones, on the same steps of a factor of ``2^(1/4)`` or between them."""
+    given = variances(rng, 9, 3, 1.0, 0.3), rng.uniform(20, 900, 9), rng.uniform(0.5, 2.0, size=(9, 3))
+    likelihood = LogSpread(*given)
+    for omega in (0.3, 0.3 * 2.0**0.25, 0.3 * 2.0**-7.75, 0.3 * 2.0**-3.0, 0.3 * 2.0**9.5, 0.35, 0.35 * 2.0**30, 0.3):
+        assert likelihood(omega) == pytest.approx(LogSpread(*given)(omega), rel=1e-11)
+    assert len(likelihood._lattices) == 2
+
+
 def test_a_mean_over_logs_is_never_above_what_it_says_is_the_most(rng):
     parts = [
         (weight, LogSpread(variances(rng, K, 3, 1.0, 0.3), np.full(K, freedom), rng.uniform(0.5, 2.0, size=(K, 3))))
