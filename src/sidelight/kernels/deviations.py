@@ -21,18 +21,20 @@ def shrink_first(evidence, omega, g, reduced, along, sums):  # type: ignore[no-u
     What is left is evidence about the others, which ``shrink_rest`` goes on with: so many priors that differ in the
     variances of the others alone share this part, which is nearly all of the work where the others are few.
 
-    With ``N_a = EᵀE``, ``E = G⁻¹[I | D⁻¹Zᵀ | Dh | Dg]`` and ``W_a = GGᵀ`` (``side.prior``), a block of ``n`` rows of
-    ``G`` at first: ``N_a`` is the sum of what the two blocks of ``E`` contribute, and the second block is that of the
-    evidence ``J_rr − J_rf(J_ff + Ω_f⁻¹)⁻¹J_fr`` about the rest.
+    All that is asked for is in ``N_a = EᵀE``, ``E = G⁻¹[I | D⁻¹Zᵀ | Dh | Dg]``, where ``W_a = GGᵀ`` (``side.prior``).
+    This is the elimination of the first ``n`` rows of ``[W_a | I | D⁻¹Zᵀ | Dh | Dg]``: they add their part to ``N_a``,
+    and leave to the other rows the evidence ``J_rr − J_rf(J_ff + Ω_f⁻¹)⁻¹J_fr``, and likewise changed right sides,
+    which depend on the others' variances through a factor ``D_r`` alone.
 
-    Returns the value ``Σ_a[−½log det W_a]`` of the first block; −∞ if rounding leaves a ``W_a`` that is not positive
+    Returns the part of ``Σ_a[−½log det W_a]`` that these rows add; −∞ if rounding leaves a ``W_a`` that is not positive
     definite.
 
     evidence: (K, d, d + q + 1) ``[J | Zᵀ | h]`` of every arm   omega: (n,) diagonal of ``Ω`` of the first weights
     g: (d,) of the level, or zeros (``side.levels``)
-    reduced: (K, m, m + d + q + 2) of the ``m = d − n`` others: their evidence, and what is added to their rows of
-    ``D⁻¹[I | D⁻¹Zᵀ | Dh | Dg]``
-    along: (K, d + q + 2) the last row of ``N_a``   sums: (d + q + 1, d + q + 1) the others, added up, upper triangle
+    reduced: (K, m, m + d + q + 2) of the ``m = d − n`` others: what is left of their evidence, then of their right
+    sides divided by ``D_r``, without ``I`` and ``D⁻¹Zᵀ``
+    along: (K, d + q + 2) part of the last row of ``N_a``, that of ``Dg``
+    sums: (d + q + 1, d + q + 1) part of the other rows, added up over arms, on and above the diagonal
     """
     K, d, last = evidence.shape
     n, p = omega.shape[0], last - 1
@@ -98,8 +100,8 @@ def shrink_first(evidence, omega, g, reduced, along, sums):  # type: ignore[no-u
 def shrink_rest(evidence, omega, g, order, head, S, t, along):  # type: ignore[no-untyped-def]
     """``Σ_a X_aᵀS_aX_a`` into ``S`` and ``Σ_a X_aᵀt_a`` into ``t``, ``X_a = [I, Z_aᵀ]`` the design of arm ``a``'s mean.
 
-    It goes on with what ``shrink_first`` has left.  Returns ``Σ_a[−½log det W_a]`` of the second block of ``W_a`` plus
-    ``½Σ_a(Dh_a)ᵀW_a⁻¹(Dh_a)`` of both; −∞ if rounding leaves a ``W_a`` that is not positive definite, so that the
+    It eliminates the rows that ``shrink_first`` has left.  Returns the part of ``Σ_a[−½log det W_a]`` that these add,
+    plus all of ``½Σ_a(Dh_a)ᵀW_a⁻¹(Dh_a)``; −∞ if rounding leaves a ``W_a`` that is not positive definite, so that the
     search takes another ``Ω``.
 
     evidence: (K, d, d + q + 1) as for ``shrink_first``   omega: (d,) diagonal of ``Ω``   g: (d,) as there

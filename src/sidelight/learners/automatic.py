@@ -46,17 +46,19 @@ class Automatic:
             old policy favoured, of further ones: then
         means: (K, d)   precisions: (K, d, d)  are those of the arms that it told about; else None.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
-        eager: whether a prior is learned, and so the units as soon as they can be told.
+        eager: whether a prior is learned; refreshes then begin with the first event, since each may tell a unit.
         unsettled: whether refreshes come as often as at first however many events there are: a log may be wrong, the
             present moves, or answers of the old policy are few.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
-        search_at: from how many events on to look for better variances: at the next refresh after some were found, and
-            where they stood still when the events have doubled; once there are many, when they are four times as many.
+        search_at: number of events from which on a refresh searches for better variances again: the next refresh if
+            the last search found some, twice as many events if not, and four times as many from ``MANY_EVENTS`` on
+            while nothing is unsettled.
         constant: position of the intercept, if contexts have one.
         units: of features and rewards, as of the last refresh.
         ranges: beyond which a value is wild or new, as of the last refresh, in the order of contexts.
-        excess: (d + 1,)  what wild values add to the sums of squares behind the ranges; likewise, the reward's last.
-        alike: (d + 1,)  how many values came before the first that differed; likewise.
+        excess: (d + 1,)  what wild values add to the sums of squares behind the ranges, in the order of contexts, the
+            reward's last.
+        alike: (d + 1,)  how many values of each came before the first that differed, in the same order.
         wild_rows: how many rows and answers had wild values.
     """
 
@@ -122,9 +124,14 @@ class Automatic:
         return self.units
 
     def admit(self, x: Array, reward: float, name: Callable[[int], str]) -> tuple[Array, float, bool]:
-        """A row as it is taken in: weighted if a value is wild, which a warning says; and whether it tells a unit.
+        """The row and reward to learn from, and whether they tell a unit.
 
-        x: (d,), in the order of contexts   name: a feature's name by its position
+        Where a value is wild both are multiplied by a weight below 1, and a warning says so.
+
+        Args:
+            x: (d,)  in the order of contexts.
+            reward: as observed.
+            name: a feature's name by its position.
         """
         if self.ranges is None or self.ranges.usual(x, reward):
             return x, reward, False
@@ -169,7 +176,7 @@ class Automatic:
         return self.room() <= 0
 
     def room(self) -> int:
-        """Events until the next refresh; where a prior is learned, the first events, which tell the units, have one."""
+        """Events until the next refresh; where a prior is learned, the first few events have one each (``eager``)."""
         growth = GROWTH if self.refreshed < MANY_EVENTS or self.unsettled else LATE_GROWTH
         due = math.ceil(growth * self.refreshed + (min(16, self.refreshed + 1) if self.eager else 16))
         return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events

@@ -49,8 +49,8 @@ def estimate_prior(
     Args:
         J: (K, d, d)  evidence of every arm.
         h: (K, d)  evidence of every arm.
-        blocks: the positions of each block; the last variance found is held near the first by a weak tie.  A block of
-            no feature is that of levels, without an intercept.
+        blocks: positions of the features that share a variance, block by block.  A weak tie holds the variances of
+            later blocks near that of the first.  A block of no feature is that of levels, without an intercept.
         units: of features and rewards; the rewards' variance sets where the first search looks.
         previous: where a later search starts.
         search: without it the variances stay as they were.

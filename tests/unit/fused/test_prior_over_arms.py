@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 from sidelight.learners.fused.hyperparameters import SMALLER_NOISES, SURELY, likeliest_noise, most_gain
 from sidelight.learners.noise import least_residuals, rounds_likelihood
+from sidelight.side import prior_search
 from sidelight.side.coordinates import Units
 from sidelight.side.deviations import Deviations
 from sidelight.side.prior import Hyper
@@ -336,6 +337,21 @@ def test_priors_that_cannot_win_are_left_out_and_the_best_one_is_found_all_the_s
     monkeypatch.setattr(patient, "value", lambda hyper, above=0.0: PriorLikelihood.value(patient, hyper))
     assert most_probable(patient, start, search=True, wide=wide) == found
     assert len(patient._hidden.parts[0][1]._found) >= asked + (5 if wide else 0)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_first_search_begins_at_the_best_of_all_its_points(rng, monkeypatch, told):
+    """What logs say is not asked of all points; it climbs from the first of highest ``log p`` all the same."""
+    climbed = []
+    monkeypatch.setattr(prior_search, "_climb", lambda start, likelihood: climbed.append(start) or start)
+    for scale in (1e-3, 1.0, 1e3):
+        Z = rng.normal(size=(6, 2, 8))
+        both, alone, _, _ = with_a_log(rng, scale * Z)
+        likelihood = both if told else alone
+        found = most_probable(likelihood, Hyper((0.3, 0.7), 0.5, 0.5, 0.25), search=True, wide=True)
+        points = [Hyper((0.3, 0.7), 0.5, 0.5, 0.25), *prior_search._coarse([True, True], 0, likelihood.reference)]
+        values = [likelihood.value(point) for point in points]
+        assert found == climbed[-1] == points[int(np.argmax(values))]
 
 
 def noisy_arms(rng, K, d, n, sigma, weights):
