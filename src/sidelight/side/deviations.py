@@ -4,7 +4,7 @@ For any variances ``Ω`` of the deviations (``side.prior`` has the model and its
 ``Σ_aX_aᵀt_a`` and ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.  A search asks for many ``Ω``, and most of its work is
 here, so it is done in three steps, of which the later ones cost little:
 
-1. ``kernels.deviations.shrink_first`` eliminates a first part of the weights.  What it leaves depends on the variances
+1. ``kernels.shrinking.shrink_first`` eliminates a first part of the weights.  What it leaves depends on the variances
    of these alone, and is kept for the last few of them.
 2. ``shrink_rest`` eliminates the rest.
 3. ``widen_levels`` takes another variance of levels, ``Ω + excess·(Ωg)(Ωg)ᵀ`` (``side.levels``): a change of rank one.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.deviations import shrink_first, shrink_rest, widen_levels
+from sidelight.kernels.shrinking import shrink_first, shrink_rest, widen_levels
 from sidelight.linalg import Array
 
 __all__ = ["Deviations", "Shrunk"]
@@ -35,7 +35,7 @@ class Shrunk:
         value: ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``; −∞ if rounding leaves a ``W_a`` that is not positive
             definite.
         S: (d + q, d + q)  ``ΣX_aᵀS_aX_a``   t: (d + q,)  ``ΣX_aᵀt_a``; zero where the value is −∞.
-        along: (K, d + q + 2)  of every arm, for other variances of levels (``kernels.deviations.widen_levels``).
+        along: (K, d + q + 2)  of every arm, for other variances of levels (``kernels.shrinking.widen_levels``).
     """
 
     value: float
