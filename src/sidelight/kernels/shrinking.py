@@ -6,15 +6,14 @@ import math
 
 import numpy as np
 
-from sidelight.kernels.compiled import kernel
-from sidelight.kernels.elementary import log
+from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.simd import clear, subtract_row
 from sidelight.kernels.spd import backward, factor, invert_factor, padded, subtract_product
 
-__all__ = ["shrink_first", "shrink_rest", "widen_levels"]
+__all__ = ["shrink_arms"]
 
 
-@kernel
+@helper
 def shrink_first(evidence, omega, g, reduced, along, sums):  # type: ignore[no-untyped-def]
     """Integrate out the deviations of every arm's first ``n`` weights, whatever the variances of the others are.
 
@@ -96,7 +95,7 @@ def shrink_first(evidence, omega, g, reduced, along, sums):  # type: ignore[no-u
     return value
 
 
-@kernel
+@helper
 def shrink_rest(evidence, omega, g, order, head, S, t, along):  # type: ignore[no-untyped-def]
     """``Σ_a X_aᵀS_aX_a`` into ``S`` and ``Σ_a X_aᵀt_a`` into ``t``, ``X_a = [I, Z_aᵀ]`` the design of arm ``a``'s mean.
 
@@ -107,7 +106,7 @@ def shrink_rest(evidence, omega, g, order, head, S, t, along):  # type: ignore[n
     evidence: (K, d, d + q + 1) as for ``shrink_first``   omega: (d,) diagonal of ``Ω``   g: (d,) as there
     order: (d + q,) where the coefficients of ``evidence`` stand in ``S``, ``t`` and ``along``
     head: ``(reduced, along, sums)`` of ``shrink_first``   S: (d + q, d + q)   t: (d + q,)
-    along: (K, d + q + 2) ``X_aᵀS_aΩg``, ``(Ωg)ᵀt_a`` and ``(Ωg)ᵀS_aΩg``, for ``widen_levels``
+    along: (K, d + q + 2) ``X_aᵀS_aΩg``, ``(Ωg)ᵀt_a`` and ``(Ωg)ᵀS_aΩg``
     """
     K, d, last = evidence.shape
     reduced, head_along, sums = head
@@ -171,33 +170,19 @@ def shrink_rest(evidence, omega, g, order, head, S, t, along):  # type: ignore[n
 
 
 @kernel
-def widen_levels(excess, along, S, t):  # type: ignore[no-untyped-def]
-    """``S`` and ``t`` of ``shrink_rest`` for ``Ω + excess·(Ωg)(Ωg)ᵀ``, the variance of levels another one.
+def shrink_arms(evidence, omega, g, order, head, first, out):  # type: ignore[no-untyped-def]
+    """``shrink_rest``, after ``shrink_first`` if that has not been done for these variances of the first part.
 
-    A change of rank one, so that no arm's evidence is read again.  With ``σ = (Ωg)ᵀS_aΩg`` and ``w = excess/(1 +
-    excess·σ)``, ``S_a`` loses ``w·S_aΩg(S_aΩg)ᵀ``.  Returns by how much the sum of ``shrink_rest`` changes, −∞ if
-    rounding leaves a variance that is not positive.
+    Returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``; −∞ if rounding leaves a ``W_a`` that is not positive definite.
 
-    along: (K, p + 2) as ``shrink_rest`` leaves it   S: (p, p)   t: (p,), both replaced
+    evidence, omega, g, order: as for ``shrink_rest``   head: ``(reduced, along, sums)`` of ``shrink_first``, written or
+    read   first: (1,) the value of ``shrink_first``, NaN if it has not been done   out: ``(S, t, along)``
     """
-    K, p = along.shape[0], t.shape[0]
-    width = padded(p)
-    plain, weighed, changed = np.zeros((K, width)), np.empty((K, width)), np.zeros((p, width))
-    value = 0.0
-    for a in range(K):
-        more = 1.0 + excess * along[a, p + 1]
-        if not more > 0.0:
-            return -math.inf
-        w, tau = excess / more, along[a, p]
-        value += 0.5 * (w * tau * tau - log(more))
-        for i in range(p):
-            plain[a, i] = along[a, i]
-            t[i] -= w * tau * along[a, i]
-        for i in range(width):
-            weighed[a, i] = w * plain[a, i]
-    subtract_product(changed, plain, 0, weighed, 0)
-    for i in range(p):
-        for j in range(i, p):
-            S[i, j] += changed[i, j]
-            S[j, i] = S[i, j]
-    return value
+    reduced, row, sums = head
+    S, t, along = out
+    if math.isnan(first[0]):
+        n = evidence.shape[1] - reduced.shape[1]
+        first[0] = shrink_first(evidence, omega[:n], g, reduced, row, sums)
+    if first[0] == -math.inf:
+        return first[0]
+    return first[0] + shrink_rest(evidence, omega, g, order, head, S, t, along)

@@ -11,7 +11,7 @@ from sidelight.kernels.elementary import exp, log
 from sidelight.kernels.simd import clear, dot_at
 from sidelight.kernels.spd import factor, padded
 
-__all__ = ["arm_noises", "own_residuals", "spread_fits", "spread_value"]
+__all__ = ["arm_noises", "own_residuals", "spread_value"]
 
 
 @kernel
@@ -88,17 +88,15 @@ def arm_noises(ratio, free, centre, spreads, weights, steps, out):  # type: igno
         out[a] /= total
 
 
-@kernel
-def spread_fits(effects, means, targets, noises, fits):  # type: ignore[no-untyped-def]
-    """``exp(−½(log s²_a − log(noise + effect·mean_a))²/error_a)`` of all effects, arms and noises, into ``fits``.
+@helper
+def add_fits(effects, begin, arms, noises, fits):  # type: ignore[no-untyped-def]
+    """``exp(−½(log s²_a − log(noise + effect·mean_a))²/error_a)`` of more effects, into ``fits`` from ``begin`` on.
 
     Logarithm and exponential are polynomials without branches, good to 1e-14, so that all noises and effects go through
-    them in vectors.  Values below e⁻⁷⁰⁰ count as that.
-
-    effects: (C,)   means: (K,)   targets: (2, K) ``log s²_a`` and ``error_a``   noises: (P,)   fits: (C, K, P)
-    All but ``log s²_a`` are positive.
+    them in vectors.  Values below e⁻⁷⁰⁰ count as that.  Arguments as of ``spread_value``.
     """
-    C, K, P = fits.shape
+    means, targets, _ = arms
+    C, K, P = effects.shape[0], fits.shape[1], fits.shape[2]
     n = C * P
     sums, mantissas, exponents, powers = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     # the same memory as integers: a positive number is 2ᵏ · m, 1 ≤ m < 2, eleven bits of exponent and 52 of mantissa
@@ -111,7 +109,7 @@ def spread_fits(effects, means, targets, noises, fits):  # type: ignore[no-untyp
         gaussian(targets[0, a], -0.5 / targets[1, a], sums, mantissas, exponents, powers, bits)
         for c in range(C):
             for p in range(P):
-                fits[c, a, p] = sums[c * P + p] * powers[c * P + p]
+                fits[begin + c, a, p] = sums[c * P + p] * powers[c * P + p]
 
 
 @helper
@@ -152,13 +150,18 @@ def gaussian(target, scale, sums, mantissas, exponents, powers, bits):  # type: 
 
 
 @kernel
-def spread_value(table, first, chances, around, weights):  # type: ignore[no-untyped-def]
+def spread_value(effects, at, arms, noises, table, around, weights):  # type: ignore[no-untyped-def]
     """``log p(s² | ω)``, up to a constant.
 
-    table: (C, K, P) of ``spread_fits``, of whose effects the ``n`` from ``first`` on are ``ωe^u`` of the nodes ``u``
-    chances: (K, n) weights of every arm's nodes   around: (Q, P) the noise of arms around each ``σ²``, for every spread
-    weights: (Q,) the logarithm of each row's weight
+    effects: (C,) those of which arms' fits are still to be computed   at: ``(begin, first)``, where their fits go in
+    ``table``, and from where on it has those of ``ωe^u``, ``u`` the nodes
+    arms: (K,) means of the effects, (2, K) ``log s²_a`` and the variance of its error, (K, n) weights of every node
+    noises: (P,) ``σ²`` of the grid   table: (…, K, P)   around: (Q, P) the noise of arms around each ``σ²``, for every
+    spread   weights: (Q,) the logarithm of each row's weight
     """
+    begin, first = at
+    _, _, chances = arms
+    add_fits(effects, begin, arms, noises, table)
     K, n = chances.shape
     Q, P = around.shape
     # how well each arm fits each noise, its hidden effects integrated out

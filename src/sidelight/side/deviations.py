@@ -4,22 +4,22 @@ For any variances ``Ω`` of the deviations (``side.prior`` has the model and its
 ``Σ_aX_aᵀt_a`` and ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.  A search asks for many ``Ω``, and most of its work is
 here, so it is done in three steps, of which the later ones cost little:
 
-1. ``kernels.shrinking.shrink_first`` eliminates a first part of the weights.  What it leaves depends on the variances
+1. ``kernels.shrinking`` eliminates a first part of the weights.  What it leaves depends on the variances
    of these alone, and is kept for the last few of them.
-2. ``shrink_rest`` eliminates the rest.
-3. ``widen_levels`` takes another variance of levels, ``Ω + excess·(Ωg)(Ωg)ᵀ`` (``side.levels``): a change of rank one.
+2. It eliminates the rest.
+3. ``with_levels`` takes another variance of levels, ``Ω + excess·(Ωg)(Ωg)ᵀ`` (``side.levels``): a change of rank one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.shrinking import shrink_first, shrink_rest, widen_levels
-from sidelight.linalg import Array
+from sidelight.kernels.shrinking import shrink_arms
+from sidelight.linalg import Array, log, product, symmetrize
 
 __all__ = ["Deviations", "Shrunk"]
 
@@ -35,13 +35,32 @@ class Shrunk:
         value: ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``; −∞ if rounding leaves a ``W_a`` that is not positive
             definite.
         S: (d + q, d + q)  ``ΣX_aᵀS_aX_a``   t: (d + q,)  ``ΣX_aᵀt_a``; zero where the value is −∞.
-        along: (K, d + q + 2)  of every arm, for other variances of levels (``kernels.shrinking.widen_levels``).
+        along: (K, d + q + 2)  of every arm ``X_aᵀS_aΩg``, ``τ = (Ωg)ᵀt_a`` and ``σ = (Ωg)ᵀS_aΩg``, for ``with_levels``.
     """
 
     value: float
     S: Array
     t: Array
     along: Array
+
+    def with_levels(self, excess: float) -> Shrunk:
+        """The same with ``Ω + excess·(Ωg)(Ωg)ᵀ`` in place of ``Ω``, without reading the arms' evidence again.
+
+        ``S_a`` loses ``w·S_aΩg(S_aΩg)ᵀ`` and ``t_a`` loses ``wτ·S_aΩg``, ``w = excess/(1 + excess·σ)``; the value of an
+        arm grows by ``½(wτ² − log(1 + excess·σ))``.
+        """
+        p = len(self.t)
+        tau, grown = self.along[:, p], 1.0 + excess * self.along[:, p + 1]
+        if excess == 0.0 or self.value == -math.inf:
+            return self
+        if not (grown > 0.0).all():
+            return replace(self, value=-math.inf)
+        along, w = self.along[:, :p], excess / grown
+        weighed = w[:, None] * along
+        # added up in order, so that no processor adds in another one
+        more = float(np.cumsum(0.5 * (w * tau * tau - log(grown)))[-1])
+        S = self.S - symmetrize(product(weighed.T, along))
+        return Shrunk(self.value + more, S, self.t - product(tau, weighed), self.along)
 
 
 class Deviations:
@@ -79,8 +98,8 @@ class Deviations:
         self._evidence[:, :, -1] = h[:, own]
         self._n = len(first)
         self._g = np.zeros(d) if g is None else g[own]
-        #: variances of the first part → the value of ``shrink_first`` and what it leaves
-        self._firsts: dict[bytes, tuple[float, tuple[Array, Array, Array]]] = {}
+        #: variances of the first part → the value of ``kernels.shrinking.shrink_first`` (1,), and what it leaves
+        self._firsts: dict[bytes, tuple[Array, tuple[Array, Array, Array]]] = {}
         self._found: dict[bytes, Shrunk] = {}
 
     def shrunk(self, omega: Array, excess: float = 0.0) -> Shrunk:
@@ -94,31 +113,25 @@ class Deviations:
         key = ordered.tobytes()
         if key not in self._found:
             self._found[key] = self._shrunk(ordered)
-        plain = self._found[key]
-        if excess == 0.0 or plain.value == -math.inf:
-            return plain
-        S, t = plain.S.copy(), plain.t.copy()
-        return Shrunk(plain.value + widen_levels(excess, plain.along, S, t), S, t, plain.along)
+        return self._found[key].with_levels(excess)
 
     def _shrunk(self, omega: Array) -> Shrunk:
         K, _, width = self._evidence.shape
         p = len(self._order)
-        value, left = self._first(omega[: self._n])
-        out = Shrunk(value, np.zeros((p, p)), np.zeros(p), np.empty((K, width + 1)))
-        if value > -math.inf:
-            value += shrink_rest(self._evidence, omega, self._g, self._order, left, out.S, out.t, out.along)
-        return Shrunk(value, out.S, out.t, out.along)
+        first, left = self._first(omega[: self._n])
+        out = np.zeros((p, p)), np.zeros(p), np.zeros((K, width + 1))
+        return Shrunk(shrink_arms(self._evidence, omega, self._g, self._order, left, first, out), *out)
 
-    def _first(self, omega: Array) -> tuple[float, tuple[Array, Array, Array]]:
-        """The value of ``shrink_first`` and what it leaves: evidence about the others, and sums."""
+    def _first(self, omega: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        """Value of ``shrink_first``, NaN if it has yet to be done, and what it leaves: evidence of the others, sums."""
         (K, d, width), key = self._evidence.shape, omega.tobytes()
         if key not in self._firsts:
             m = d - self._n
-            left = np.empty((K, m, m + width + 1)), np.empty((K, width + 1)), np.empty((width, width))
-            # the oldest is replaced, whose memory is no longer needed
+            # the one that was used longest ago goes first, so that its memory can be used again
             if len(self._firsts) >= KEPT:
                 del self._firsts[next(iter(self._firsts))]
-            self._firsts[key] = shrink_first(self._evidence, omega, self._g, *left), left
-        # the last to be used is the last to go
+            left = np.empty((K, m, m + width + 1)), np.empty((K, width + 1)), np.empty((width, width))
+            self._firsts[key] = np.full(1, np.nan), left
+        # to the end of the queue
         self._firsts[key] = self._firsts.pop(key)
         return self._firsts[key]

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from sidelight.kernels.variances import spread_fits, spread_value
+from sidelight.kernels.variances import spread_value
 from sidelight.linalg import Array, exp, log, log_gamma, square
 
 __all__ = ["LogSpread", "SpreadLikelihood"]
@@ -71,12 +71,12 @@ class _Lattice:
     Attributes:
         origin: ``log ω``.
         lowest: how many steps the first effect is above the least node of ``origin``.
-        fits: (C, K, P)  of ``spread_fits``.
+        fits: (C, K, P)  how well every arm fits every noise with each of the effects.
     """
 
     origin: float
-    lowest: int = 0
-    fits: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    lowest: int
+    fits: Array
 
 
 class LogSpread:
@@ -113,31 +113,30 @@ class LogSpread:
         """``log p(s² | ω)`` at one variance ``ω`` of the hidden weights."""
         if omega not in self._found:
             lattice, step = self._at(float(log(omega)))
-            first = step - lattice.lowest
-            self._found[omega] = spread_value(lattice.fits, first, self._chances, self._around, self._weights)
+            missing, begin = self._extend(lattice, step)
+            above = lattice.origin + float(NODES[0]) + missing * (math.log(2.0) / STEPS_OF_TWO)
+            at, arms = (begin, step - lattice.lowest), (self._means, self._targets, self._chances)
+            self._found[omega] = spread_value(
+                exp(above), at, arms, self._noises, lattice.fits, self._around, self._weights
+            )
         return self._found[omega]
 
     def _at(self, position: float) -> tuple[_Lattice, int]:
-        """The lattice that ``log ω = position`` is on, with all of its nodes, and how many steps from the origin."""
+        """The lattice that ``log ω = position`` is on, and how many steps from its origin."""
         for lattice in self._lattices:
             steps = (position - lattice.origin) * (STEPS_OF_TWO / math.log(2.0))
             if abs(steps - round(steps)) < SAME_STEP:
-                break
-        else:
-            lattice, steps = _Lattice(position), 0.0
-            self._lattices.append(lattice)
-            lattice.fits = self._fits(lattice, 0, len(NODES))
-        step, end = round(steps), lattice.lowest + len(lattice.fits)
-        if step < lattice.lowest:
-            lattice.fits = np.concatenate([self._fits(lattice, step, lattice.lowest), lattice.fits])
-            lattice.lowest = step
-        elif step + len(NODES) > end:
-            lattice.fits = np.concatenate([lattice.fits, self._fits(lattice, end, step + len(NODES))])
-        return lattice, step
+                return lattice, round(steps)
+        self._lattices.append(_Lattice(position, 0, np.zeros((0, len(self._means), NOISE_POINTS))))
+        return self._lattices[-1], 0
 
-    def _fits(self, lattice: _Lattice, start: int, stop: int) -> Array:
-        """Of the effects from ``start`` steps above the least node of the origin on.  (stop − start, K, P)"""
-        above = lattice.origin + float(NODES[0]) + np.arange(start, stop) * (math.log(2.0) / STEPS_OF_TWO)
-        fits = np.empty((len(above), len(self._means), NOISE_POINTS))
-        spread_fits(exp(above), self._means, self._targets, self._noises, fits)
-        return fits
+    def _extend(self, lattice: _Lattice, step: int) -> tuple[Array, int]:
+        """Make room for the nodes of an ``ω``: the steps of effects that are missing, and where in ``fits`` they go."""
+        end, last = lattice.lowest + len(lattice.fits), step + len(NODES)
+        below, beyond = max(lattice.lowest - step, 0), max(last - end, 0)
+        room = np.empty((below + beyond, *lattice.fits.shape[1:]))
+        lattice.fits = np.concatenate([room[:below], lattice.fits, room[below:]])
+        lattice.lowest -= below
+        if below:
+            return np.arange(float(step), float(step + below)), 0
+        return np.arange(float(end), float(end + beyond)), end - lattice.lowest
