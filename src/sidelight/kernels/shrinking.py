@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
-from sidelight.kernels.simd import clear, subtract_row
+from sidelight.kernels.elimination import subtract_row
+from sidelight.kernels.simd import clear
 from sidelight.kernels.spd import backward, factor, invert_factor, padded, subtract_product
 
 __all__ = ["shrink_arms"]
