@@ -29,6 +29,8 @@ MANY_ANSWERS = 1_500
 SURPRISE_GROWTH = 1.02
 #: events up to which variances are searched globally, and not only around the last ones
 WIDE_UNTIL = 64
+#: refreshes of a learner that forgets, a quarter of its memory apart, from one competition of noises to the next
+RENEWED = 4
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Automatic:
     longest: int | None = None
     eager: bool = True
     search_at: int = 0
+    compete_at: int = 0
     constant: int | None = None
     ranges: Ranges | None = None
     excess: Array = field(default_factory=lambda: np.zeros(0))
@@ -248,6 +251,15 @@ class Automatic:
         # where rounds are forgotten, their number does not tell how much has changed
         return self.events >= self.search_at or self.longest is not None
 
+    def competes(self) -> bool:
+        """Whether smaller noises compete with the one that was learned, each with a prior searched far and wide."""
+        return self.searches() and self.events >= self.compete_at
+
+    def competed(self) -> None:
+        """Take note of a competition: where rounds are forgotten, the next is due once all in memory is nearly new."""
+        if self.longest is not None:
+            self.compete_at = self.events + RENEWED * self.longest
+
     def best_prior(
         self, J: Array, h: Array, units: Units, hidden: SpreadLikelihood | None, preferences: Array | None
     ) -> tuple[float, Callable[[], Prior]]:
@@ -292,6 +304,7 @@ class Automatic:
                     self.reference,
                     self.wild_rows,
                     self.unsettled,
+                    self.compete_at,
                 ]
             ),
             "auto_units": np.stack([u.centres, u.scales, u.rows, u.means]),
@@ -316,6 +329,7 @@ class Automatic:
         self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
         self.search_at, self.reference = (int(more[0]) if more else 0), (more[1] if len(more) > 1 else 0.0)
         self.unsettled = len(more) > 3 and bool(more[3])
+        self.compete_at = int(more[4]) if len(more) > 4 else 0
         # variances of other blocks than today's are searched for anew
         usable = len(hyper) == len(self.blocks) + 3 and self.reference > 0.0
         self.hyper = Hyper.of(hyper) if usable else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.statistical.fused_worlds import log_of, play, small_world
 
 import sidelight as sl
-from sidelight.learners.automatic import Automatic
+from sidelight.learners.automatic import RENEWED, Automatic
 from sidelight.learners.rounds import play_rounds
 from sidelight.side import prior_search
 from sidelight.side.coordinates import Units
@@ -191,16 +192,37 @@ def test_pooling_that_stood_still_waits_until_answers_have_doubled(rng):
         assert after == np.ceil((2.0 if stood else 1.25) * before + 8)
 
 
+@pytest.mark.parametrize("forgetting", [1.0, 0.95])
+def test_a_learner_that_forgets_lets_noises_compete_at_every_fourth_refresh_at_most(tmp_path, rng, forgetting):
+    """A competition costs dozens of refreshes, and one that forgets has a refresh every few rounds for ever."""
+    world = small_world(seed=4_200, n_arms=3, noise=0.2)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log_of(world, 2_000, 4, rng)), forgetting=forgetting)
+    assert learner.automatic is not None
+    auto, competitions = learner.automatic, []
+    competed = auto.competed
+    auto.competed = lambda: (competed(), competitions.append(auto.events))
+    play(world, learner, 300, rng)
+    assert competitions
+    if forgetting < 1.0:
+        assert (np.diff(competitions) >= RENEWED * auto.longest).all()
+        assert auto.compete_at == competitions[-1] + RENEWED * auto.longest
+        del auto.competed
+        learner.save(tmp_path / "learner")
+        assert sl.load_learner(tmp_path / "learner").automatic.compete_at == auto.compete_at
+    else:
+        assert auto.compete_at == 0
+
+
 def test_files_from_before_these_schedules(rng):
     """They search, and estimate the pooling, as soon as they may."""
     auto = Automatic.begin([np.arange(3)], 3, 1.0)
-    auto.events, auto.refreshed, auto.search_at = 50, 40, 90
+    auto.events, auto.refreshed, auto.search_at, auto.compete_at = 50, 40, 90, 70
     arrays = auto.state()
     other = Automatic.begin([np.arange(3)], 3, 1.0)
     other.restore(arrays)
-    assert (other.events, other.refreshed, other.search_at) == (50, 40, 90)
+    assert (other.events, other.refreshed, other.search_at, other.compete_at) == (50, 40, 90, 70)
     other.restore({**arrays, "auto_numbers": arrays["auto_numbers"][:3]})
-    assert (other.events, other.refreshed, other.search_at) == (50, 40, 0)
+    assert (other.events, other.refreshed, other.search_at, other.compete_at) == (50, 40, 0, 0)
 
     world = sl.worlds.ConfoundedWorld(seed=0)
     hidden = sl.BehaviorQueries(sl.summarize_log(world.sample_log(500, 6, rng), world.schema(6)))

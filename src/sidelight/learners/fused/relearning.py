@@ -220,10 +220,10 @@ class Relearning(Proven):
         """
         assert self.automatic is not None
         automatic, preferences = self.automatic, self._preferences(units)
-        most, searching, variances = self._noise_guess(units), automatic.searches(), self._cautious_variances()
+        most, competing, variances = self._noise_guess(units), automatic.competes(), self._cautious_variances()
         told = cache(lambda: self._spread_of_logs(units))
         learned = automatic.learn(*self._evidence(variances), units, told, preferences)
-        if self.settings.noise != "auto" or self.binary or not searching or automatic.variance <= most:
+        if self.settings.noise != "auto" or self.binary or not competing or automatic.variance <= most:
             return
         if (hidden := told()) is None:
             return
@@ -244,6 +244,7 @@ class Relearning(Proven):
             smaller_noises(self.logs, automatic.variance, most),
             (rounds, least_residuals(squares, moments, grams, rounds)),
         )
+        automatic.competed()
         if found is not None:
             variances, prior = found
             automatic.variance, automatic.variances = float(variances[0]), variances
