@@ -143,6 +143,7 @@ class RidgeLearner(RidgeArms):
             self._check_binary(reward)
         if self.automatic is not None and self._guarded:
             x, reward, fresh = self.automatic.admit(x, reward, self._name)
+            self._weigh_context(x[self.reduction.order], reward, 1.0)
         self._take(x, index, reward, weight)
         if fresh:
             # a first value that differs tells a unit: nothing can be said in it before
@@ -255,10 +256,23 @@ class RidgeLearner(RidgeArms):
         if new is not None and self.automatic is not None and self.automatic.due():
             self._relearn()
 
+    def _weigh_context(self, y: Array, reward: float, sign: float) -> None:
+        """Let a wild row count in the sums of values for what it does in those of squares (``_weight_of_rounds``).
+
+        y: (d,) internal order, and reward: multiplied by the row's weight   sign: −1 to take it out
+        """
+        k, d = self._intercept(), len(y)
+        if k is not None and y[k] != 1.0:
+            self.context_sums[d : 2 * d] += sign * (y[k] - 1.0) * y
+            self.context_sums[2 * d] += sign * (y[k] - 1.0) * reward
+
     def _correct_shared(self, y: Array, old: float, new: float | None) -> None:
         """Exchange a round's reward, or take the round out, in the sums that all arms share."""
+        self._weigh_context(y, old, -1.0)
         correct_shared(self.context_sums, y, old, new)
         self.n_contexts -= new is None
+        if new is not None:
+            self._weigh_context(y, new, 1.0)
 
     def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
         """The weight with which a round of an arm was taken in, and what part of it still counts."""

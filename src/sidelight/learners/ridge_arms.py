@@ -214,11 +214,25 @@ class RidgeArms(BaseLearner):
         return tally
 
     def _tally_of_rounds(self) -> Tally:
-        d, sums = self.n_features, self.context_sums
+        d, sums, rows = self.n_features, self.context_sums, self._weight_of_rounds()
         tally = Tally.empty(d)
-        tally.add(slice(None), float(self.n_contexts), sums[d : 2 * d], sums[:d])
-        tally.add_rewards(float(self.n_contexts), float(sums[-2]), float(sums[-1]))
+        tally.add(slice(None), rows, sums[d : 2 * d], sums[:d])
+        tally.add_rewards(rows, float(sums[-2]), float(sums[-1]))
         return tally
+
+    def _intercept(self) -> int | None:
+        """Position of the intercept in internal order; None where there is none, or nothing is learned."""
+        return None if self.automatic is None else self.automatic.constant
+
+    def _weight_of_rounds(self) -> float:
+        """For how many rounds those so far count in ``context_sums``: all of them, but for wild rows.
+
+        A wild row is multiplied by a weight ``w``, the intercept too, so it stands in the sums of squares with ``w²``.
+        With an intercept it does so in all sums, and counts for ``w²`` rounds: then a shift of features or rewards
+        shifts their means, and nothing else.
+        """
+        k = self._intercept()
+        return float(self.n_contexts) if k is None else float(self.context_sums[k])
 
     # ---------------------------------------------------------------------------------- refresh
 

@@ -188,7 +188,9 @@ class RunningOFUL(BaseLearner):
     def _tally(self) -> Tally:
         """What log, answers and rounds have seen of every feature, and log and rounds of the rewards."""
         assert self.automatic is not None
-        d, k, n = self.n_features, self.automatic.constant, float(self.counts.sum())
+        d, k = self.n_features, self.automatic.constant
+        # with an intercept a row with a wild value counts for its weight in numbers too, so that means can be shifted
+        n = float(self.counts.sum()) if k is None else float(self.V[:, k, k].sum())
         tally = Tally.empty(d)
         sums = np.zeros(d) if k is None else self.V[:, k].sum(axis=0)
         tally.add(slice(None), n, sums, np.einsum("aii->ai", self.V).sum(axis=0))

@@ -6,6 +6,7 @@ import functools
 import warnings
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import sidelight as sl
@@ -177,6 +178,40 @@ def test_a_unit_that_really_changed_is_followed(rng):
     assert one.automatic.ranges.usual(np.array([3_000.0, 0.0, 0.0, 0.0, 0.0]), 0.0)
     # what was learned in the old unit is never forgotten, but the other features are learned again
     assert np.mean(right[-500:]) > 0.6
+
+
+@pytest.mark.parametrize("learner", ["OFUL", "zero-filled", "every round", "fused"])
+def test_a_shift_shifts_the_means_of_wild_rows_too(rng, learner):
+    # with an intercept a wild row counts for its weight in numbers too, and once corrected for what is left of it
+    schema = sl.Schema(NAMES, NAMES[:L], arms=range(K), intercept=True)
+    X, W = rng.normal(size=(300, D)), rng.normal(size=(K, D))
+    X[250, D - 1] = 1e4
+    arms, log_X, log_arms = rng.integers(K, size=300), rng.normal(size=(200, L)), np.arange(200) % K
+    units = []
+    for shift, level in ((np.zeros(D), 0.0), (rng.normal(size=D) * 5.0, 90.0)):
+        rewards = (X[:, :-1] * W[arms, :-1]).sum(axis=1) + level
+        table = {name: log_X[:, j] + shift[j] for j, name in enumerate(NAMES[:L])}
+        log = sl.summarize_log(pa.table({**table, "arm": log_arms, "reward": log_X[:, 0] + level}), schema)
+        one = sl.OFUL(K, D + 1, schema=schema, **AUTO) if learner == "OFUL" else LEARNERS[learner](log)
+        for t in range(300):
+            if one.needs:
+                one.observe_behavior(np.append(1.0, X[t] + shift), int(arms[t]))
+            x, place = np.append(1.0, X[t] + shift), (arms[t] + 1) % K
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", WildValueWarning)
+                if t == 250:
+                    receipt_of_wild = one.receipt(x, rewards[t], int(place))
+                one.observe(x, int(place), rewards[t])
+        if learner != "every round":
+            at = (np.append(1.0, X[250] + shift), int((arms[250] + 1) % K), rewards[250])
+            one.correct(*at, rewards[250] + 1.0, receipt=receipt_of_wild)
+        one._relearn()
+        found = one.automatic.units
+        order = one.order if learner == "every round" else one.reduction.order
+        known = np.where(found.scales < 1e6, found.centres - np.append(0.0, shift)[order], 0.0)
+        units.append([*known, *found.scales, found.reward_centre - level, found.reward_variance])
+        assert one.automatic.wild_rows > 0
+    np.testing.assert_allclose(units[1], units[0], rtol=1e-8, atol=1e-8)
 
 
 def test_a_batch_treats_wild_rows_as_single_calls_do(rng):

@@ -188,7 +188,7 @@ class Relearning(Proven):
             return None
         d, sums = self.n_features, self.context_sums
         # added up in order, so that no processor adds in another one
-        return Contexts(float(self.n_contexts), sums[d : 2 * d].copy(), np.cumsum(self.grams, axis=0)[-1])
+        return Contexts(self._weight_of_rounds(), sums[d : 2 * d].copy(), np.cumsum(self.grams, axis=0)[-1])
 
     def _usual_weights(self) -> tuple[Array, float] | None:
         """Scales of features (d,), 0 for derived ones and unknown scales, and the mean square of recorded weights.

@@ -124,12 +124,11 @@ class Unexplained:
         self.L = summary.n_recorded
         self.counts = np.asarray(summary.counts, dtype=np.float64)
         self.s2 = np.array(summary.residual_variances, dtype=np.float64)
-        # a log too small to have residuals has at most the rewards' own variance of noise
         second = summary.reward_variance
-        second = second if second > 0 else 1.0  # a log of zeros tells no scale
-        self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
-        # what a log explains without any rest is as exact as noise can be
-        self.s2 = np.maximum(self.s2, NOISE_FLOOR * second)
+        # what a log explains without any rest, or but for rounding, is as exact as noise can be; a log of zeros tells
+        # no scale
+        least = NOISE_FLOOR * second if second > 0 else 1.0
+        self.s2 = np.where(np.isfinite(self.s2), np.maximum(self.s2, least), max(second, least))
         # where nothing is hidden there is nothing for it to explain
         self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
         #: whether features computed from others are among the recorded ones
