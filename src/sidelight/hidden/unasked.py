@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sidelight.hidden.frame import Frame, unitless_pseudo_inverse
+from sidelight.hidden.frame import Frame, power_of_two, unitless_pseudo_inverse
 from sidelight.hidden.protocol import Contexts
 from sidelight.linalg import Array, product, solve, symmetric_eigen, symmetrize
 
@@ -53,8 +53,10 @@ class Unasked:
         """
         n = len(self.slopes)
         C, S = self.slopes + levels * self.levels, self.sums[:, :n]
-        values, vectors = symmetric_eigen(symmetrize(C))
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        # a feature that did not vary in the log has no scale in the frame: eigenvectors must not depend on its unit
+        scales = power_of_two(np.sqrt(np.maximum(np.diagonal(C), 0.0)))
+        values, vectors = symmetric_eigen(symmetrize(C / scales[:, None] / scales))
+        root = scales[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
         held = product(S, root)
         inner = np.eye(n) + product(root.T, product(self.sums[:n, :n], root))
         left = symmetrize(self.sums - product(held, solve(symmetrize(inner), np.ascontiguousarray(held.T))))
