@@ -21,13 +21,15 @@ import numpy as np
 from sidelight.kernels.misfit import FORMS, SQUARES
 from sidelight.linalg import Array, apply, inverse, product
 
-__all__ = ["Forms", "forms_of", "largest_pairs"]
+__all__ = ["NOTHING", "Forms", "forms_of", "largest_pairs"]
 
 #: steps of the subspace iteration, which begins at the largest entry
 STEPS = 5
 #: part of a feature's mean square that is added to its variance, so that features which nearly repeat each other, or
 #: hardly vary among the contexts of an arm, have small weights
 RIDGE = 1e-3
+#: sums of squares of a feature below this part of the largest are what rounding left of none
+NOTHING = 1e-12
 
 
 class Forms(NamedTuple):
@@ -58,6 +60,9 @@ def forms_of(bent: Array, grams: Array, counts: Array, weights: Array, constant:
     counts = np.append(counts, float(counts.sum()))[:, None, None]
     moments = np.concatenate([grams, np.cumsum(grams, axis=0)[-1:]]) / counts
     covariances, means = _centred(moments, moments, constant)
+    # a feature that did not vary in the rounds, although its scale is known from elsewhere: only rounding is left
+    squares = np.einsum("aii->ai", moments)
+    still = squares <= NOTHING * squares.max(axis=1, keepdims=True)
     own = weights.copy()
     if constant is not None:
         own[:, constant] = 0.0
@@ -65,6 +70,8 @@ def forms_of(bent: Array, grams: Array, counts: Array, weights: Array, constant:
     directions[:, 0, 0] = own / np.sqrt(np.where(size > 0.0, size, 1.0))[:, None]
     curvatures[:, 0, 0] = np.where(size > 0.0, 1.0, 0.0)
     errors, _ = _centred(np.concatenate([bent, np.cumsum(bent, axis=0)[-1:]]) / counts, moments, constant)
+    for one in (covariances, errors):
+        one[still[:, :, None] | still[:, None, :]] = 0.0
     found, sizes = largest_pairs(errors, covariances, _precisions(covariances, moments))
     directions[:, 1], curvatures[:, 1] = found[:K], sizes[:K]
     directions[:, 2], curvatures[:, 2] = found[K], sizes[K]
@@ -152,8 +159,8 @@ def _precisions(covariances: Array, moments: Array) -> Array:
 
     Args:
         covariances: (K, d, d)  around the means.
-        moments: (K, d, d)  second moments, whose diagonal says how much is added; 1 where it is zero.
+        moments: (K, d, d)  second moments, whose diagonal says how much is added; 1 where it is zero but for rounding.
     """
     diagonal = np.einsum("aii->ai", moments)
-    more = np.where(diagonal > 0.0, RIDGE * diagonal, 1.0)
+    more = np.where(diagonal > NOTHING * diagonal.max(axis=1, keepdims=True), RIDGE * diagonal, 1.0)
     return np.asarray(inverse(covariances + more[:, :, None] * np.eye(covariances.shape[1])))

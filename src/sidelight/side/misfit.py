@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from sidelight.kernels.misfit import FORMS, HEAD, SQUARES, MisfitSums, add_rows, sums_of, vectors_for
 from sidelight.linalg import Array, apply, exp, inverse, log, log1p, product, solve, symmetric_eigen
 from sidelight.side.coordinates import Units
-from sidelight.side.forms import forms_of
+from sidelight.side.forms import NOTHING, forms_of
 
 __all__ = ["ERROR_RATE", "NEVER", "Misfit", "restarted", "terms_of"]
 
@@ -52,8 +52,6 @@ SPEEDS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 ENOUGH = 3.0
 #: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
 RIDGE = 1e-6
-#: sums of squares of a feature below this part of the largest are what rounding left of none
-NOTHING = 1e-12
 #: stands for the logarithm of 0
 NEVER = -1e9
 
