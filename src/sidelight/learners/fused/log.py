@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sidelight.linalg import Array, apply, product, pseudo_inverse, square
 from sidelight.side.evidence import LogEvidence, LogGeometry
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
+from sidelight.side.rare import RareContexts
 from sidelight.side.shifted import PopulationShift, level_bias
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest
 
@@ -60,6 +62,7 @@ class FusedLog(Unexplained):
         self._population: PopulationShift | None = None
         #: ``ρ²`` of ``side.shifted``: squared deviations by which today's contexts differ from the log's
         self.moved = 0.0
+        self._rare: RareContexts | None = None
         self._gain: Array | None = None
         #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
         self._favoured: Array | None = None
@@ -205,10 +208,39 @@ class FusedLog(Unexplained):
         if frozen is None or self.geometry is None:
             return
         weighted = frozen.weighted(self._own(*rounds), squares[self.arms], counts[self.arms])
-        known = (frozen.J, frozen.h)
-        self.standing.test.add(
-            *self.geometry.marginals(known, weighted, frozen.variance, frozen.log, self._direction_sizes()), judged
+        values, gains = self.geometry.marginals(
+            (frozen.J, frozen.h), weighted, frozen.variance, frozen.log, self._direction_sizes()
         )
+        # an honest log may be off by more in contexts that it hardly has: it is what it is at its best
+        honest = np.fmax(values[0], self._honest_elsewhere(frozen, weighted, rounds[0], counts))
+        gains -= honest - values[0]
+        values[0] = honest
+        self.standing.test.add(values, gains, judged)
+
+    def _honest_elsewhere(self, frozen: Frozen, weighted: tuple[Array, Array], grams: Array, counts: Array) -> Array:
+        """(K_j,)  The most that rounds fit an honest log whose answers err by more in rare contexts (``side.rare``).
+
+        Args:
+            frozen: what the rounds are compared with.
+            weighted: their sums, as they count.
+            grams: (K, d, d)  their ``Σ x xᵀ``.
+            counts: (K,)  their number.
+        """
+        assert self.geometry is not None
+        found, log = np.full(len(self.arms), -np.inf), frozen.log
+        if self.proven or not len(log.A) or not self.L:
+            return found
+        if self._rare is None:
+            self._rare = RareContexts(self.hidden.summary, self.geometry.directions)
+        own = np.ascontiguousarray(self._own_matrices(grams)[:, : self.L, : self.L])
+        times = self._rare.times(own, counts[self.arms])
+        if (times > 1.0).any():
+            nothing = np.zeros((len(self.arms), 0))
+            for larger in (np.sqrt(times), times):
+                other = replace(log, tau2=larger * log.tau2, s2=log.s2[:1])
+                fits, _ = self.geometry.marginals((frozen.J, frozen.h), weighted, frozen.variance, other, nothing)
+                found = np.fmax(found, fits[0])
+        return found
 
     def _own(self, J: Array, h: Array) -> tuple[Array, Array]:
         """Matrices and vectors of the learner's arms for this log's arms, its recorded features first."""
