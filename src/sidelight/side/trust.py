@@ -223,10 +223,20 @@ class AnswersTest:
     def log_ratio(self, hidden: CompleteEstimator) -> float:
         """Log odds, from the answers alone, that the log comes from another policy; 0 or less means no evidence."""
         sums = hidden.sums
-        if sums is None or hidden.needs != "action" or sums.n_answers < 50 or sums.total_weight != sums.n_answers:
+        if sums is None or sums.n_answers < 50 or not _comparable(hidden, sums):
+            return 0.0
+        return max(self.shares_ratio(hidden), self._means_ratio(sums))
+
+    def shares_ratio(self, hidden: CompleteEstimator) -> float:
+        """Log odds, from the arms that answers name, against the log's shares.
+
+        Where these still hold it ever exceeds ``log(1/p)`` with a chance of at most ``p``.
+        """
+        sums = hidden.sums
+        if sums is None or not _comparable(hidden, sums):
             return 0.0
         log, other = (shares.log_marginal(sums.counts) for shares in self.shares)
-        return max(other - log, self._means_ratio(sums))
+        return float(other - log)
 
     def _means_ratio(self, sums: AnswerSums) -> float:
         """``log(δ/p)`` of the pooled chi-square of per-arm means, with ``δ = 1 %`` spent over the doublings so far."""
@@ -241,6 +251,11 @@ class AnswersTest:
         looks = log(float(sums.n_answers)) / LOG_2
         p = max(chi_square_tail(statistic, float(freedom)), 1e-300)
         return float(log(0.01 / (looks * (looks + 1.0)) / p))
+
+
+def _comparable(hidden: CompleteEstimator, sums: AnswerSums) -> bool:
+    """Whether there are answers that can be compared with the log: actions, asked for with the same probability."""
+    return hidden.needs == "action" and sums.total_weight == sums.n_answers
 
 
 class _Dirichlet:

@@ -8,6 +8,7 @@ import pytest
 import sidelight as sl
 from sidelight.hidden.sums import AnswerSums
 from sidelight.side.shifted import PopulationShift, level_bias
+from sidelight.side.trust import AnswersTest
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -77,13 +78,50 @@ def test_what_it_adds_is_a_level(rng):
     )
 
 
-def calibration(seed, moved):
-    """``ξᵀΛξ/L`` of every arm after 300 rounds at contexts that have moved, and whether the honest log is doubted."""
+def with_policy(rng, moved, looks, n_answers=2_000):
+    """A log and answers where two hidden features alone have moved by ``moved``, and the policy looks at all or not."""
+    K, schema = 4, sl.Schema(NAMES, NAMES[:3], arms=range(4), intercept=True)
+    policy = np.random.default_rng(3).standard_normal((K, 6)) * np.where(np.arange(6) < 4, 1.0, looks)
+
+    def draw(n, shift):
+        X = np.column_stack([np.ones(n), rng.standard_normal((n, 5))])
+        X[:, 4:] += shift
+        return X, (X @ policy.T + rng.gumbel(size=(n, K))).argmax(axis=1)
+
+    X, arms = draw(20_000, 0.0)
+    hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :4], arms, X[:, 1], schema))
+    for x, arm in zip(*draw(n_answers, moved * np.array([1.0, -1.0])), strict=True):
+        hidden.observe(x, int(arm))
+    return hidden, AnswersTest(hidden.summary).shares_ratio(hidden)
+
+
+@pytest.mark.parametrize("moved", [0.5, 1.0])
+def test_hidden_features_that_alone_move_are_told_by_the_shares(rng, moved):
+    hidden, ratio = with_policy(rng, moved, looks=1.0)
+    population = PopulationShift(hidden.summary)
+    assert population.square(hidden.sums) == 0.0
+    assert ratio > np.log(100.0)
+    # its size within a factor of three: one direction of many is seen, through a handful of shares
+    found = population.hidden_square(hidden.sums, hidden.hidden_shift())
+    assert moved**2 / 3.0 < found < 3.0 * moved**2
+
+
+def test_shares_that_stand_still_tell_of_no_movement(rng):
+    # nothing has moved; or the policy does not look at what has
+    for moved, looks in ((0.0, 1.0), (1.0, 0.0)):
+        hidden, ratio = with_policy(rng, moved, looks)
+        assert ratio < np.log(100.0)
+        assert PopulationShift(hidden.summary).hidden_square(hidden.sums, hidden.hidden_shift()) < 0.05
+    assert PopulationShift(hidden.summary).hidden_square(hidden.sums, None) == 0.0
+
+
+def calibration(seed, moved, hidden_alone=False):
+    """``ξᵀΛξ/L`` of every arm after 300 rounds at contexts that have moved, and what is said of the honest log."""
     rng = np.random.default_rng([seed, 7])
     K, L, d = 3, 4, 6
     schema = sl.Schema(NAMES, NAMES[:3], arms=range(K), intercept=True)
     weights, policy = rng.standard_normal((2, K, d))
-    move = moved * rng.choice([-1.0, 1.0], d - 1)
+    move = moved * rng.choice([-1.0, 1.0], d - 1) * np.where(np.arange(d - 1) < L - 1, not hidden_alone, 1.0)
 
     def draw(n, shift):
         X = np.column_stack([np.ones(n), rng.standard_normal((n, d - 1)) + shift])
@@ -100,14 +138,24 @@ def calibration(seed, moved):
     (entry,) = learner.logs
     errors = log.coefficients - weights[:, :L] - np.einsum("alm,am->al", entry.hidden.regression(), weights[:, L:])
     found = np.einsum("al,alk,ak->a", errors, entry.evidence.precision, errors) / L
-    return found, any(told["doubted"] for told in learner.log_trust())
+    return found, learner.log_trust()
 
 
 def test_an_honest_log_of_another_population_is_neither_believed_too_much_nor_doubted():
     """Without the level's part of the error the mean is 34 here, and three of the logs are doubted; 1 is right."""
     found = [calibration(seed, 1.5) for seed in range(8)]
     assert np.mean([value for value, _ in found]) < 2.5
-    assert sum(doubted for _, doubted in found) <= 1
+    assert sum(any(told["doubted"] for told in trust) for _, trust in found) <= 1
+
+
+def test_an_honest_log_whose_hidden_features_have_moved_is_neither_and_says_so():
+    """Without what the shares say the mean is 34 here as well, and five of the logs are doubted."""
+    found = [calibration(seed, 2.0, hidden_alone=True) for seed in range(8)]
+    assert np.mean([value for value, _ in found]) < 2.5
+    assert sum(any(told["doubted"] for told in trust) for _, trust in found) <= 2
+    for _, trust in found:
+        assert all(told["moved"] > 0.5 for told in trust)
+        assert all("on average" in told["says"] for told in trust if not told["reduced"])
 
 
 def test_what_is_known_of_it_survives_a_file(tmp_path, rng):

@@ -15,12 +15,12 @@ from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
 from sidelight.learners.fused.unexplained import Known, Unexplained
 from sidelight.learners.hidden_half import Answer, take_answer
-from sidelight.linalg import Array, apply, product, pseudo_inverse, square
+from sidelight.linalg import Array, apply, log, product, pseudo_inverse, square
 from sidelight.side.evidence import LogEvidence, LogGeometry
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
 from sidelight.side.rare import RareContexts
-from sidelight.side.shifted import PopulationShift, level_bias
+from sidelight.side.shifted import ERROR_RATE, PopulationShift, level_bias
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest
 
 __all__ = ["FusedLog"]
@@ -28,6 +28,8 @@ __all__ = ["FusedLog"]
 #: the test allows for so many times the variance that ``B̂`` is claimed to have: pooling biases it, and where features
 #: are skewed or few arms tell how much, the claim is too small
 ERROR = 4.0
+#: log odds against the log's shares from which on hidden features are taken to have moved
+OTHER_SHARES = float(log(1.0 / ERROR_RATE))
 #: (levels, 1)  one over the rows that a log may count for
 _BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
@@ -115,7 +117,11 @@ class FusedLog(Unexplained):
             return 0.0
         if self._population is None:
             self._population = PopulationShift(self.hidden.summary)
-        return self._population.square(sums)
+        recorded = self._population.square(sums)
+        # shares also differ where recorded features moved, which says it all
+        if recorded > 0.0 or not self._answers().shares_ratio(self.hidden) > OTHER_SHARES:
+            return recorded
+        return self._population.hidden_square(sums, self.hidden.hidden_shift())
 
     def _set_evidence(self) -> None:
         self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
@@ -189,8 +195,8 @@ class FusedLog(Unexplained):
         assert self.geometry is not None
         grams, moments = self._own(*rounds)
         J, h = self._own(J0, h0)
-        log = self.geometry.frozen(ERROR * self._shared * self.tau2, self._level_variances(), self._bias(-1))
-        self.standing.frozen = Frozen(J + grams / variance, h + moments / variance, variance, log)
+        held = self.geometry.frozen(ERROR * self._shared * self.tau2, self._level_variances(), self._bias(-1))
+        self.standing.frozen = Frozen(J + grams / variance, h + moments / variance, variance, held)
 
     def weigh(self, rounds: tuple[Array, Array], squares: Array, counts: Array, judged: bool) -> None:
         """Compare the rounds since ``freeze`` with what each kind of bias predicted.
@@ -227,8 +233,8 @@ class FusedLog(Unexplained):
             counts: (K,)  their number.
         """
         assert self.geometry is not None
-        found, log = np.full(len(self.arms), -np.inf), frozen.log
-        if self.proven or not len(log.A) or not self.L:
+        found, held = np.full(len(self.arms), -np.inf), frozen.log
+        if self.proven or not len(held.A) or not self.L:
             return found
         if self._rare is None:
             self._rare = RareContexts(self.hidden.summary, self.geometry.directions)
@@ -237,7 +243,7 @@ class FusedLog(Unexplained):
         if (times > 1.0).any():
             nothing = np.zeros((len(self.arms), 0))
             for larger in (np.sqrt(times), times):
-                other = replace(log, tau2=larger * log.tau2, s2=log.s2[:1])
+                other = replace(held, tau2=larger * held.tau2, s2=held.s2[:1])
                 fits, _ = self.geometry.marginals((frozen.J, frozen.h), weighted, frozen.variance, other, nothing)
                 found = np.fmax(found, fits[0])
         return found
@@ -293,9 +299,12 @@ class FusedLog(Unexplained):
 
     def suspected(self) -> float:
         """Log odds against the log, from the answers alone."""
+        return max(self._answers().log_ratio(self.hidden), 0.0)
+
+    def _answers(self) -> AnswersTest:
         if self._answers_test is None:
             self._answers_test = AnswersTest(self.hidden.summary)
-        return max(self._answers_test.log_ratio(self.hidden), 0.0)
+        return self._answers_test
 
     def norms(self, v: Array) -> Array:
         """(K_j,)  ``‖Λ^{1/2}M̂v_a‖ = √(v_aᵀJv_a)``.  v: (K_j, d), in the context's order"""
@@ -429,6 +438,7 @@ class FusedLog(Unexplained):
                 "since": int(standing.since[i]) if standing.since[i] >= 0 else None,
                 "whole_log": standing.common,
                 "suspicion": standing.suspicion,
+                "moved": float(np.sqrt(self.moved)),
             }
             for i, a in enumerate(self.arms)
         ]

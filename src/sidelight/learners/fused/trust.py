@@ -268,7 +268,9 @@ class Trusting(ReducedLearner):
             counts for less than in full, and ``cause`` says why: ``"log"``, ``"curved"``, ``"moving"`` or None;
             ``feature``: the one feature that the log is wrong about, or None; ``strength`` (log likelihood ratio
             against the log), ``since`` (rounds and answers when it began to count for less, or None), ``whole_log``
-            (the log is judged as one), ``suspicion`` (log odds against it from the answers alone), ``says`` (in words).
+            (the log is judged as one), ``suspicion`` (log odds against it from the answers alone), ``moved`` (by how
+            many deviations contexts seem to have moved since the log, 0 where nothing speaks for it; what the log says
+            about levels then counts for less), ``says`` (in words).
         """
         covariances = np.square(self.noises)[:, None, None] * self.covariances
         out = [e for entry in self.logs for e in entry.trust(self.arms, covariances, self._labels_of_features())]
@@ -338,6 +340,11 @@ class Trusting(ReducedLearner):
 def _sentence(entry: dict[str, Any]) -> str:
     """What an entry of ``log_trust`` means."""
     which = "The log" if entry["log"] is None else f"The log {entry['log']!r}"
+    if entry["moved"] and not entry["reduced"]:
+        return (
+            f"{which} is believed about what features do, and less about how much arms pay on average: today's "
+            "contexts, or the shares in which the old policy names its arms there, are not those of the log."
+        )
     if not entry["reduced"]:
         return f"{which} is believed."
     if entry["cause"] == "moving":
