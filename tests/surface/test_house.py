@@ -22,7 +22,7 @@ SOURCES = ROOT / "src"
 #: Groups of modules that import each other, function-level and type-checking imports included.
 MOST_KNOTS = 0
 #: Statements inside functions that import a module of our own.
-MOST_LATE_IMPORTS = 20
+MOST_LATE_IMPORTS = 6
 #: Positional parameters of a function outside the command line.
 MOST_PARAMETERS = 8
 #: Names that more than one module has, beside those in ``SAME_IDEA``.
