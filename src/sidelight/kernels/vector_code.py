@@ -37,7 +37,7 @@ def store(builder, value, data, i):
 
 
 def splat(builder, value):
-    """One float four times."""
+    """A vector of four floats, each of them ``value``."""
     nothing = ir.Constant(FOUR, ir.Undefined)
     one = builder.insert_element(nothing, value, _WORD(0))
     return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_WORD, 4), [0] * 4))
@@ -52,7 +52,7 @@ def running_sum(builder, kind):
 
 
 def accumulate(builder, where, value):
-    """Add to a running sum."""
+    """Write the addition of ``value`` to the running sum at ``where``."""
     builder.store(builder.fadd(builder.load(where), value), where)
 
 

@@ -55,6 +55,7 @@ class Automatic:
         search_at: number of events from which on a refresh searches for better variances again: the next refresh if
             the last search found some, twice as many events if not, and four times as many from ``MANY_EVENTS`` on
             while nothing is unsettled.
+        compete_at: number of events from which on smaller noises compete again, where rounds are forgotten; else 0.
         constant: position of the intercept, if contexts have one.
         units: of features and rewards, as of the last refresh.
         ranges: beyond which a value is wild or new, as of the last refresh, in the order of contexts.

@@ -142,8 +142,10 @@ class RidgeLearner(RidgeArms):
         if self.binary:
             self._check_binary(reward)
         if self.automatic is not None and self._guarded:
-            x, reward, fresh = self.automatic.admit(x, reward, self._name)
-            self._weigh_context(x[self.reduction.order], reward, 1.0)
+            taken, reward, fresh = self.automatic.admit(x, reward, self._name)
+            if taken is not x:  # wild, and so weighted
+                self._weigh_context(taken[self.reduction.order], reward, 1.0)
+            x = taken
         self._take(x, index, reward, weight)
         if fresh:
             # a first value that differs tells a unit: nothing can be said in it before

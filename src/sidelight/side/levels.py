@@ -113,7 +113,7 @@ class Level:
         return (root * root - 1.0) / own
 
     def _root(self, variances: Array, level: float) -> tuple[float, float]:
-        """``gᵀDg`` and ``√ρ``."""
+        """``gᵀDg``, the variance of the level that independent weights make, and ``√ρ``, which stretches it."""
         own = float(product(self.g, variances * self.g))
         return own, level_root(own, self.size, level)
 
