@@ -151,19 +151,27 @@ def solve(A: ArrayLike, B: ArrayLike) -> Array:
         A: (…, m, m).
         B: (…, m, n), or (m,) for one right side; leading axes are broadcast.
     """
-    left, right = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    right = np.asarray(B, dtype=np.float64)
     vector = right.ndim == 1
-    right = right[:, None] if vector else right
+    out, log_dets = solve_with_log_det(A, right[:, None] if vector else right)
+    if np.isnan(log_dets).any():
+        raise _not_definite()
+    return out[..., 0] if vector else out
+
+
+def solve_with_log_det(A: ArrayLike, B: ArrayLike) -> tuple[Array, Array]:
+    """``A⁻¹B`` (…, m, n) and ``log det A`` (…) of symmetric positive definite matrices; NaN where one is not.
+
+    A: (…, m, m)   B: (…, m, n), leading axes are broadcast
+    """
+    left, right = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
     lead = _common_lead(left, right)
     lefts = _stack(left if left.shape[:-2] == lead else np.broadcast_to(left, (*lead, *left.shape[-2:])))[0]
     whole = right if right.shape[:-2] == lead else np.broadcast_to(right, (*lead, *right.shape[-2:]))
-    out = np.array(whole, order="C")
+    out, log_dets = np.array(whole, order="C"), np.zeros(len(lefts))
     if out.size:
-        log_dets = np.empty(len(lefts))
         spd.solve_stack(lefts, out.reshape(len(lefts), *out.shape[-2:]), log_dets)
-        if np.isnan(log_dets).any():
-            raise _not_definite()
-    return out[..., 0] if vector else out
+    return out, log_dets.reshape(lead)
 
 
 def log_det(A: ArrayLike) -> Array:

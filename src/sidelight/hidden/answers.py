@@ -31,7 +31,7 @@ from sidelight.hidden.frame import Frame
 from sidelight.hidden.framed_sums import Told
 from sidelight.hidden.gap_answers import GapAnswers
 from sidelight.hidden.pooling import Fit, Pool, fit_arms, slope_pull
-from sidelight.hidden.protocol import Contexts, EstimatorDefaults, HiddenShift, Needs
+from sidelight.hidden.protocol import Contexts, Differences, EstimatorDefaults, HiddenShift, Needs, Scales
 from sidelight.hidden.strengths import (
     LEVEL_CENTRE,
     Strengths,
@@ -40,6 +40,7 @@ from sidelight.hidden.strengths import (
     first_own,
     first_strengths,
     own_guess,
+    unanswered_chances,
 )
 from sidelight.hidden.sums import AnswerSums
 from sidelight.linalg import Array
@@ -105,6 +106,8 @@ class AnswerEstimator(EstimatorDefaults):
         self._leveled = Frame.leveled(summary)
         self._guess = own_guess(self._leveled)
         self._strengths = first_strengths(self._leveled, self._guess)
+        #: log posterior of every ``κ`` and ``v`` of their grids; None where it is the prior
+        self._chances: Array | None = None
         if pooling != "auto":
             self.fix_pooling(float(pooling))
 
@@ -223,11 +226,11 @@ class AnswerEstimator(EstimatorDefaults):
             before = self._strengths
             if self._past is not None:
                 self._past, self._last = None, None
-            self._strengths = self._estimate_strengths()
+            self._strengths, self._chances = self._estimate_strengths()
             self._strength_at, self._still = self.n_answers, before == self._strengths
 
-    def _estimate_strengths(self) -> Strengths:
-        """``κ₀``, ``κ`` and ``v`` of highest posterior probability."""
+    def _estimate_strengths(self) -> tuple[Strengths, Array | None]:
+        """``κ₀``, ``κ`` and ``v`` as answers make likely, and the log posterior of ``κ`` and ``v``."""
         return find_strengths(self._told(), self._strengths, self._guess)
 
     def room(self) -> int:
@@ -269,6 +272,21 @@ class AnswerEstimator(EstimatorDefaults):
             return regression_error.unpooled_precision(self._told_with_sums()[1])
         told, at, pool, fit = self._fit()
         return regression_error.pooled_precision(told, pool, fit, at.levels)
+
+    def differences(self) -> Differences | None:
+        """The parts of ``A⁻¹`` that come from how much arms are expected to differ; None unless that is learned."""
+        if self.estimator != "regression" or self.pooling != "auto":
+            return None
+        told, at, pool, fit = self._fit()
+        chances = unanswered_chances(told.frame, len(told.unit)) if self._chances is None else self._chances
+        return regression_error.differences(told, pool, fit, at, chances)
+
+    def precision_at(self, scales: Scales) -> Array:
+        """``A`` if arms differ by so much more than their strengths of pooling say."""
+        if self.estimator != "regression" or self.pooling != "auto":
+            return self.precision()
+        told, at, pool, fit = self._fit()
+        return regression_error.pooled_precision(told, pool, fit, at.levels, scales)
 
     def cautious_precision(self) -> Array:
         """See ``regression_error.cautious_precision``; for other estimators, and with pooling, ``precision()``."""
@@ -366,6 +384,8 @@ class AnswerEstimator(EstimatorDefaults):
             "strength_still": self._still,
         }
         arrays = {**self.sums.state(), **self.gap_answers.state()}
+        if self._chances is not None:
+            arrays["chances"] = self._chances
         if self._unasked is not None:
             rows, sums, squares = self._unasked
             arrays["unasked"] = np.vstack([np.append(rows, sums), np.column_stack([sums, squares])])
@@ -388,6 +408,8 @@ class AnswerEstimator(EstimatorDefaults):
         if "unasked" in arrays:
             kept = np.array(arrays["unasked"], dtype=np.float64)
             self._unasked = Contexts(float(kept[0, 0]), kept[0, 1:].copy(), kept[1:, 1:].copy())
+        # a file from before it was kept has the prior until strengths are found anew
+        self._chances = np.array(arrays["chances"]) if "chances" in arrays else None
         if "strengths" in meta:
             self._strengths = Strengths(*(float(value) for value in meta["strengths"]))
             self._past = meta["past"]

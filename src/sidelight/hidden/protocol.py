@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["CompleteEstimator", "Contexts", "EstimatorDefaults", "HiddenEstimator", "HiddenShift", "Needs", "completed"]
+__all__ = [
+    "AS_EXPECTED",
+    "CompleteEstimator",
+    "Contexts",
+    "Differences",
+    "EstimatorDefaults",
+    "HiddenEstimator",
+    "HiddenShift",
+    "Needs",
+    "Scales",
+    "completed",
+]
 
 Needs = Literal["action", "probabilities"] | None
 
@@ -38,6 +49,38 @@ class HiddenShift(NamedTuple):
     slopes: Array
     levels: Array
     residual: Array | None
+
+
+class Scales(NamedTuple):
+    """How much larger than an estimator expects the differences between arms are, as variances of slopes and levels."""
+
+    slopes: float = 1.0
+    levels: float = 1.0
+
+
+AS_EXPECTED = Scales()
+
+
+class Differences(NamedTuple):
+    """``A⁻¹ = rest + slopes + levels levelsᵀ``: what of it comes from how much arms' ``B_a`` are expected to differ.
+
+    Attributes:
+        rest: (K, L, L)  from the answers' own noise, and from what all arms have in common.
+        slopes: (K, L, L)  from differences between the arms' slopes.
+        levels: (K, L)  from differences between their levels.
+        scales: (p,) and (q,)  scales that slopes and levels may have.
+        chances: (p, q)  logarithms of their probabilities, up to a constant, as far as answers tell.
+    """
+
+    rest: Array
+    slopes: Array
+    levels: Array
+    scales: tuple[Array, Array]
+    chances: Array
+
+    def of_arms(self, arms: NDArray[np.int64]) -> Differences:
+        """Those of some arms.  arms: (n,)  positions in the log"""
+        return self._replace(rest=self.rest[arms], slopes=self.slopes[arms], levels=self.levels[arms])
 
 
 class Contexts(NamedTuple):
@@ -126,6 +169,14 @@ class EstimatorDefaults:
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None:
         """Take what the old policy would do at a context with gaps, NaN; here nothing is learned from it."""
 
+    def differences(self) -> Differences | None:
+        """The parts of ``A⁻¹`` that come from how much arms are expected to differ; None where nothing is pooled."""
+        return None
+
+    def precision_at(self, scales: Scales) -> Array | None:
+        """``A`` if arms differ by so much more than expected, see ``differences()``; here ``precision()``."""
+        return cast(HiddenEstimator, self).precision()
+
     def cautious_precision(self) -> Array | None:
         """``A`` for which ``A⁻¹NA⁻¹`` bounds ``Cov((B − B̂)w_h)`` if ``N`` has as many answers; default ``precision()``.
 
@@ -187,6 +238,8 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     def level_moments(self) -> Array | None: ...  # noqa: D102
     def hidden_shift(self) -> HiddenShift | None: ...  # noqa: D102
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None: ...  # noqa: D102
+    def differences(self) -> Differences | None: ...  # noqa: D102
+    def precision_at(self, scales: Scales) -> Array | None: ...  # noqa: D102
     def cautious_precision(self) -> Array | None: ...  # noqa: D102
     def unseen(self) -> NDArray[np.bool_]: ...  # noqa: D102
     def answer_counts(self) -> Array: ...  # noqa: D102

@@ -13,15 +13,19 @@ import numpy as np
 from sidelight.hidden.frame import FADING, unitless_pseudo_inverse
 from sidelight.hidden.framed_sums import Told
 from sidelight.hidden.pooling import Fit, Pool
+from sidelight.hidden.protocol import AS_EXPECTED, Differences, Scales
+from sidelight.hidden.strengths import LEVEL_GRID, SLOPE_GRID, Strengths
 from sidelight.hidden.sums import AnswerSums
+from sidelight.hidden.unasked import leaning_of
 from sidelight.kernels.answers import answers_precision
 from sidelight.kernels.answers import residual_moments as residual_moments_of_arms
-from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, symmetrize
+from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, solve, square, symmetrize
 from sidelight.theory import episode_count
 
 __all__ = [
     "asymptotic_bound",
     "cautious_precision",
+    "differences",
     "level_moments",
     "pooled_precision",
     "residual_moments",
@@ -32,7 +36,7 @@ __all__ = [
 LEAST_PULL = 1e-8
 
 
-def pooled_precision(told: Told, pool: Pool, fit: Fit, levels: float) -> Array:
+def pooled_precision(told: Told, pool: Pool, fit: Fit, levels: float, scales: Scales = AS_EXPECTED) -> Array:
     """``A``: (K, L, L), the effective Gram matrix of the answers, of regressions that are pulled to the pooled one.
 
     ``A⁻¹ = Cov(B̂_a w_h)/τ² = EW⁻¹(S² + Q + F + Q Cov(θ_pool) Q)W⁻¹Eᵀ`` with ``W = S + Q``: sampling noise of the arm's
@@ -41,13 +45,20 @@ def pooled_precision(told: Told, pool: Pool, fit: Fit, levels: float) -> Array:
     ``u_a`` errs by the log's rows, which ``level_moments`` accounts for.  Weighted answers count by
     ``A_p(Σω²xxᵀ)⁻¹A_p`` (see ``Told``).
 
-    levels: ``v``
+    Args:
+        told: the answers.
+        pool: the regression over all arms.
+        fit: those of the arms.
+        levels: ``v``.
+        scales: by how much more than expected arms differ, see ``differences``.
     """
-    shared = fit.pull + symmetrize(product(product(fit.share.T, pool.noise + pool.pull), fit.share))
     E = told.frame.projection
     K, L, n = E.shape
     A = np.empty((K, L, L))
-    middle = told.squared + _fading_error(told, fit, levels)
+    shared, middle = _shared_error(pool, fit), told.squared + _fading_error(told, fit, levels)
+    if scales != AS_EXPECTED:
+        slopes, level = _expected_differences(told, fit, levels)
+        shared = shared + (scales.slopes - 1.0) * slopes + (scales.levels - 1.0) * level
     if not answers_precision(told.S, middle, fit.pull, shared, E, A):
         # collinear features, and so many answers that rounding errors exceed the prior: use pseudo-inverses
         for a in np.flatnonzero(np.isnan(A).any(axis=(1, 2))):
@@ -55,6 +66,56 @@ def pooled_precision(told: Told, pool: Pool, fit: Fit, levels: float) -> Array:
             C = symmetrize(product(H.T, product(middle[a] + shared, H)))
             A[a] = unitless_pseudo_inverse(C)
     return A
+
+
+def differences(told: Told, pool: Pool, fit: Fit, at: Strengths, chances: Array) -> Differences | None:
+    """The parts of ``A⁻¹`` that come from how much arms are expected to differ; None where rounding leaves none.
+
+    How alike arms are, ``κ`` and ``v``, is hardly told by few answers, and then what is claimed is what their priors
+    expect.  With ``κ`` and ``v`` for the pull, and slopes and levels that differ by ``c_s`` and ``c_l`` times as much,
+    ``Q`` between ``W⁻¹`` and ``W⁻¹`` is ``c_sQ`` for slopes and ``c_lQ`` for the level; and so is what contexts without
+    an answer err by (``Unasked``).
+
+    Args:
+        told: the answers.
+        pool: the regression over all arms.
+        fit: those of the arms.
+        at: the strengths of pooling.
+        chances: (p, q)  log posterior of every ``κ`` and ``v`` of their grids, ``strengths.find_strengths``.
+    """
+    E = told.frame.projection
+    n = E.shape[2]
+    try:
+        H = solve(told.S[:, :n, :n] + fit.pull, np.swapaxes(E, 1, 2))
+    except np.linalg.LinAlgError:
+        return None
+    Ht = np.swapaxes(H, 1, 2)
+    slopes, level = _expected_differences(told, fit, at.levels)
+    rest = told.squared + _fading_error(told, fit, at.levels) + (_shared_error(pool, fit) - slopes - level)
+    of_level = np.zeros(E.shape[:2])
+    if (c := told.frame.constant) is not None:
+        of_level = math.sqrt(level[c, c]) * H[:, c]
+    of_levels = LEVEL_GRID[: chances.shape[1]] * leaning_of(len(told.unit)) / at.levels
+    scales = np.asarray(at.slopes / SLOPE_GRID), of_levels
+    return Differences(product(Ht, product(rest, H)), product(Ht, product(slopes, H)), of_level, scales, chances)
+
+
+def _expected_differences(told: Told, fit: Fit, levels: float) -> tuple[Array, Array]:
+    """The parts (n, n) of ``_shared_error`` that come from the arms' slopes and from their levels.  levels: ``v``"""
+    slopes, level, c = fit.pull.copy(), np.zeros_like(fit.pull), told.frame.constant
+    if c is not None:
+        slopes[c], slopes[:, c] = 0.0, 0.0
+        level[c, c] = fit.pull[c, c]
+    if told.unasked is not None and c is not None:
+        W, noise = told.unasked.by_differences(levels)
+        slopes += symmetrize(product(product(fit.share.T, noise), fit.share))
+        level[c, c] += W[c, c] * square(fit.share[c, c])
+    return slopes, level
+
+
+def _shared_error(pool: Pool, fit: Fit) -> Array:
+    """``Q + Q Cov(θ_pool) Q``: (n, n)."""
+    return np.asarray(fit.pull + symmetrize(product(product(fit.share.T, pool.noise + pool.pull), fit.share)))
 
 
 def _fading_error(told: Told, fit: Fit, levels: float) -> Array:

@@ -40,6 +40,7 @@ __all__ = [
     "first_own",
     "first_strengths",
     "own_guess",
+    "unanswered_chances",
 ]
 
 #: ``κ``: from "arms have nothing in common" to "all arms are alike"
@@ -97,8 +98,10 @@ def _weakly(values: Any, centre: float, deviation: float = WEAK) -> Any:
     return -0.5 * np.square(log(np.asarray(values) / centre) / deviation)
 
 
-def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
+def find_strengths(told: Told, start: Strengths, guess: float) -> tuple[Strengths, Array | None]:
     """``κ₀``, ``κ``, ``v`` and ``β`` as the answers tell them, ``v`` as it is along the arms' hidden weights.
+
+    And the log posterior of every ``κ`` and ``v`` of their grids, see ``first_chances``; None if nothing was told.
 
     Args:
         told: the answers.
@@ -106,10 +109,23 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
         guess: the prior's centre of ``κ₀``.
     """
     if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
-        return start
+        return start, None
     start = find_common(told, start, guess)
-    slopes, levels = _find_between(told, Pool.of(told, start.own, start.levels, start.bent), start)
-    return start._replace(slopes=slopes, levels=levels)
+    slopes, levels, chances = _find_between(told, Pool.of(told, start.own, start.levels, start.bent), start)
+    return start._replace(slopes=slopes, levels=levels), chances
+
+
+def first_chances(frame: Frame, m: int, centre: float = LEVEL_CENTRE) -> Array:
+    """Log prior of every ``κ`` (rows) and ``v`` (columns) of their grids, up to a constant.
+
+    Args:
+        frame: the coordinates.
+        m: how many features are hidden.
+        centre: of ``v``.
+    """
+    alike = _weakly(SLOPE_GRID, SLOPE_CENTRE * max(frame.size - (frame.constant is not None), 1), WEAKER)
+    grid = LEVEL_GRID[:1] if frame.constant is None else LEVEL_GRID
+    return np.asarray(alike[:, None] + _weakly(grid, centre / leaning_of(m)))
 
 
 def find_common(told: Told, start: Strengths, guess: float) -> Strengths:
@@ -241,17 +257,23 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float, grid: Array) ->
     return values
 
 
-def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
+def unanswered_chances(frame: Frame, m: int) -> Array:
+    """The same where nobody answered, when ``v`` is taken to be ``LEVEL_CENTRE``, which is its mean here."""
+    return first_chances(frame, m, LEVEL_CENTRE * float(exp(-0.5 * WEAK * WEAK)))
+
+
+def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float, Array | None]:
     """``1/E[1/κ]``, as the nearest value of its grid, and the most likely ``v``, along the hidden weights.
+
+    And the log posterior of both on their grids, −∞ where it was not looked at.
 
     The most likely ``κ`` is looked for from the one found last, and from there the grid to either side until ``FAR``
     below it.
     """
     apart, last = Apart.of(told, pool), len(SLOPE_GRID) - 1
-    (n, m), constant = apart.gap.shape[1:], told.frame.constant is not None
-    grid = LEVEL_GRID if constant else LEVEL_GRID[:1]
-    expected = _weakly(SLOPE_GRID, SLOPE_CENTRE * max(n - constant, 1), WEAKER)[:, None]
-    expected = expected + _weakly(grid, LEVEL_CENTRE / leaning_of(m))
+    m = apart.gap.shape[2]
+    expected = first_chances(told.frame, m)
+    grid = LEVEL_GRID[: expected.shape[1]]
     found: dict[int, Array] = {}
 
     def at(i: int) -> float:
@@ -266,7 +288,7 @@ def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, floa
         best = max((best, min(best + 1, last), max(best - 1, 0)), key=at)
     if not math.isfinite(at(best)):
         # collinear features, and so many answers that rounding errors leave no likelihood finite
-        return start.slopes, start.levels
+        return start.slopes, start.levels, None
     looked_at = [best]
     for side in (range(best + 1, last + 1), range(best - 1, -1, -1)):
         for i in side:
@@ -279,4 +301,6 @@ def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, floa
     variance = np.cumsum(weights / SLOPE_GRID[looked_at])[-1] / np.cumsum(weights)[-1]
     slopes = SLOPE_GRID[int(np.argmin(np.abs(log(SLOPE_GRID * variance))))]
     levels = LEVEL_GRID[int(values.max(axis=0).argmax())]
-    return float(slopes), float(levels) * leaning_of(pool.theta.shape[1])
+    chances = np.full(expected.shape, -math.inf)
+    chances[looked_at] = values
+    return float(slopes), float(levels) * leaning_of(m), chances

@@ -52,7 +52,7 @@ class Unasked:
         ``v̄`` is the average of ``v`` over hidden features.
         """
         n = len(self.slopes)
-        C, S = self.slopes + levels * self.levels, self.sums[:, :n]
+        C, S = self._deviations(levels), self.sums[:, :n]
         # a feature that did not vary in the log has no scale in the frame: eigenvectors must not depend on its unit
         scales = power_of_two(np.sqrt(np.maximum(np.diagonal(C), 0.0)))
         values, vectors = symmetric_eigen(symmetrize(C / scales[:, None] / scales))
@@ -60,7 +60,24 @@ class Unasked:
         held = product(S, root)
         inner = np.eye(n) + product(root.T, product(self.sums[:n, :n], root))
         left = symmetrize(self.sums - product(held, solve(symmetrize(inner), np.ascontiguousarray(held.T))))
-        return np.asarray(left / (1.0 + levels / leaning_of(len(self.sums) - n)))
+        return np.asarray(left / self._larger(levels))
+
+    def by_differences(self, levels: float) -> tuple[Array, Array]:
+        """``W`` (n, n), the Gram matrix of ``within``, and ``(1 + v̄)WCW``, the part of it that is noise from ``η``.
+
+        levels: ``v``
+        """
+        n = len(self.slopes)
+        W = np.ascontiguousarray(self.within(levels)[:n, :n])
+        return W, symmetrize(product(product(W, self._larger(levels) * self._deviations(levels)), W))
+
+    def _deviations(self, levels: float) -> Array:
+        """``C`` (n, n).  levels: ``v``"""
+        return np.asarray(self.slopes + levels * self.levels)
+
+    def _larger(self, levels: float) -> float:
+        """``1 + v̄``, the residual variance over all contexts relative to that within arms.  levels: ``v``"""
+        return 1.0 + levels / leaning_of(len(self.sums) - len(self.slopes))
 
 
 def with_one(contexts: Contexts, L: int, n: int) -> Array:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.hidden.protocol import AS_EXPECTED, CompleteEstimator, Scales
 from sidelight.kernels.soft import lift, marginals, soft_evidence
 from sidelight.linalg import Array, apply, product, solve, symmetrize
 from sidelight.logs.summary import LogSummary
@@ -111,7 +111,7 @@ class LogGeometry:
             half is classical until ``renew`` says otherwise.
     """
 
-    def __init__(self, hidden: HiddenEstimator, meat: Array | None = None) -> None:
+    def __init__(self, hidden: CompleteEstimator, meat: Array | None = None) -> None:
         self.hidden = hidden
         summary, L = hidden.summary, hidden.summary.n_recorded
         self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
@@ -127,7 +127,11 @@ class LogGeometry:
         self.renew()
 
     def renew(
-        self, error: Array | None = None, answers: AnswersHalf | None = None, centres: Array | None = None
+        self,
+        error: Array | None = None,
+        answers: AnswersHalf | None = None,
+        centres: Array | None = None,
+        scales: Scales = AS_EXPECTED,
     ) -> None:
         """Recompute what depends on the answers, from their current state.
 
@@ -135,6 +139,7 @@ class LogGeometry:
             error: (K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ``.
             answers: what is known of the answers' half of the covariance; default the classical ``τ²A⁻¹``.
             centres: (m,)  means of hidden features as they are known elsewhere, where no answer tells them.
+            scales: by how much more than expected the arms' regressions differ.  The tests of the log do not know it.
         """
         if error is not None:
             G, _, s2 = self._log
@@ -142,18 +147,31 @@ class LogGeometry:
         self.B = np.array(self.hidden.regression(), dtype=np.float64, order="C")
         if centres is not None and self._intercept is not None:
             self.B[:, self._intercept] += centres
-        A = self.hidden.precision() if answers is None or answers.precision is None else answers.precision
-        self.A = np.zeros((0, *self.G.shape[1:]))
-        if A is None or not self.G.size:
-            return
-        self.A = np.array(A, dtype=np.float64, order="C")
-        lift(self.A, self.G)
+        given = None if answers is None else answers.precision
+        self.A = self.tested = self._usable(self.hidden.precision() if given is None else given, answers)
+        self._answers = answers
+        self.rescale(scales)
+
+    def rescale(self, scales: Scales) -> None:
+        """Count the answers as if the arms' regressions differed by so much more than expected."""
+        self.A = self.tested
+        given = None if self._answers is None else self._answers.precision
+        if scales != AS_EXPECTED and given is None and len(self.tested):
+            self.A = self._usable(self.hidden.precision_at(scales), self._answers)
+
+    def _usable(self, given: Array | None, answers: AnswersHalf | None) -> Array:
+        """``A`` (K, L, L), positive definite; (0, L, L) where no answers are behind it."""
+        if given is None or not self.G.size:
+            return np.zeros((0, *self.G.shape[1:]))
+        A = np.array(given, dtype=np.float64, order="C")
+        lift(A, self.G)
         if answers is not None:
             if self.sandwich is not None:
-                self.A = self.sandwich.of_answers(self.A, answers.tau2, answers.s2, answers.precision is not None)
+                A = self.sandwich.of_answers(A, answers.tau2, answers.s2, answers.precision is not None)
             if answers.scarcity is not None:
-                self.A /= answers.scarcity[:, None, None]
-                lift(self.A, self.G)  # so that A is positive definite even with fewer answers than features
+                A /= answers.scarcity[:, None, None]
+                lift(A, self.G)  # so that A is positive definite even with fewer answers than features
+        return A
 
     def _count(self, meat: Array) -> None:
         """Use ``meat`` as ``Σ ε²x_ox_oᵀ``, and recompute the factor ``[R | y]``."""
@@ -168,18 +186,18 @@ class LogGeometry:
         """
         K, L, m = self.B.shape
         J, h = np.empty((K, L + m, L + m)), np.empty((K, L + m))
-        A, tau2 = self._with_bias(tau2, s2, bias)
+        A, tau2 = self._with_bias(self.A, tau2, s2, bias)
         if soft_evidence(self.G, self.g, A, self.B, tau2, s2, J, h) >= 0:
             raise np.linalg.LinAlgError("The answers' precision matrix is not positive definite.")
         return LogEvidence(J, h, L)
 
-    def _with_bias(self, tau2: Array, s2: Array, bias: Array | None) -> tuple[Array, Array]:
+    def _with_bias(self, A: Array, tau2: Array, s2: Array, bias: Array | None) -> tuple[Array, Array]:
         """``A'`` and 1 with ``A'⁻¹ = τ²A⁻¹ + UUᵀ``, which takes the place of ``τ²A⁻¹``: an error like that of ``B̂``."""
         if bias is None or not bias.any():
-            return self.A, tau2
+            return A, tau2
         # where nothing is hidden or R12 is known: a millionth of s²G⁻¹ in place of no error of B̂, so that A/τ² exists
         small = 1e-6 * np.where(np.isfinite(s2), s2, 1.0)
-        P = self.A / np.maximum(tau2, small)[:, None, None] if len(self.A) else self.G / small[:, None, None]
+        P = A / np.maximum(tau2, small)[:, None, None] if len(A) else self.G / small[:, None, None]
         PU = product(P, bias)
         inner = np.eye(bias.shape[2]) + product(np.swapaxes(bias, 1, 2), PU)
         reduced = symmetrize(P - product(PU, solve(inner, np.swapaxes(PU, 1, 2))))
@@ -197,7 +215,7 @@ class LogGeometry:
 
     def frozen(self, tau2: Array, s2: Array, bias: Array | None = None) -> FrozenLog:
         """A snapshot of the log and its variances, to compare the next rounds with.  s2: (n, K), full trust first"""
-        A, tau2 = self._with_bias(tau2, s2[0], bias)
+        A, tau2 = self._with_bias(self.tested, tau2, s2[0], bias)
         return FrozenLog(np.array(self.R), np.array(self.y), np.array(self.B), np.array(A), np.array(tau2), s2)
 
     def marginals(

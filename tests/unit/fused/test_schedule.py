@@ -180,7 +180,7 @@ def test_pooling_that_stood_still_waits_until_answers_have_doubled(rng):
     def noted():
         at.append(hidden.n_answers)
         result = estimate()
-        still.append(result == hidden._strengths)
+        still.append(result[0] == hidden._strengths)
         return result
 
     hidden._estimate_strengths = noted

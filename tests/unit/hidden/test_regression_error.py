@@ -11,6 +11,7 @@ from tests import reference
 
 import sidelight as sl
 from sidelight.hidden.frame import Frame
+from sidelight.hidden.protocol import Contexts, Scales
 from sidelight.hidden.strengths import LEVEL_GRID, OWN_GRID, SLOPE_GRID, Strengths
 
 
@@ -70,6 +71,75 @@ def test_regression_and_precision_as_the_model_has_them(rng):
         middle = W + levels * np.outer(held, held) + Q @ np.linalg.inv(T) @ Q
         covariance = E @ np.linalg.solve(W, np.linalg.solve(W, middle).T) @ E.T
         np.testing.assert_allclose(np.linalg.inv(hidden.precision()[a]), covariance, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("answers", [0, 3, 60])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("contexts", [0, 400])
+def test_the_parts_of_a_claim_and_other_scales_of_them(rng, answers, intercept, contexts):
+    """``rest + slopes + levels levelsᵀ`` is ``A⁻¹``, and with other scales the inverse of what ``precision_at`` has."""
+    K, L, m = 3, 3, 2
+
+    def drawn(n):
+        X = rng.normal(size=(n, L + m)) + 0.4
+        X[:, L:] += X[:, :m]
+        if intercept:
+            X[:, 0] = 1.0
+        return X
+
+    schema = sl.Schema.for_arrays(L + m, recorded=L, n_arms=K)
+    X, arms = drawn(500), rng.integers(K, size=500)
+    X[:, 1] += 0.6 * arms
+    hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :L], arms, rng.normal(size=500), schema))
+    for x in drawn(answers):
+        hidden.observe(x, int(rng.integers(K)))
+    if contexts:
+        X = drawn(contexts)
+        assert hidden.see_contexts(Contexts(float(contexts), X.sum(axis=0), X.T @ X))
+    parts = hidden.differences()
+    for c, k in ((1.0, 1.0), (0.05, 3.0), (7.0, 0.01)):
+        covariance = parts.rest + c * parts.slopes + k * parts.levels[:, :, None] * parts.levels[:, None]
+        found = np.linalg.inv(hidden.precision_at(Scales(c, k)))
+        np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-6 * np.abs(covariance).max())
+    np.testing.assert_array_equal(hidden.precision_at(Scales()), hidden.precision())
+    assert (np.linalg.eigvalsh(parts.rest) > -1e-9 * np.abs(parts.rest).max()).all()
+    # where nobody answered nearly all of the claim is what arms are expected to differ by
+    if not answers:
+        whole = np.linalg.inv(hidden.precision())
+        own = np.einsum("aii->ai", parts.rest) / np.einsum("aii->ai", whole)
+        assert own[:, 1:].mean() < (0.5 if contexts else 1.0)
+        assert (parts.levels[:, 0] > 0).all() or not intercept
+
+
+@pytest.mark.parametrize("slopes", [0.1, 1.0, 6.0])
+def test_claims_at_a_scale_are_the_errors_of_arms_that_differ_so_much(rng, slopes):
+    """Arms drawn with ``slopes`` times the variance that pooling expects: ``ξᵀAξ/L`` is 1 on average.
+
+    40 × 60 arms with 4 slopes each: a deviation of 1.5 %.  The claim takes what all arms have in common and an arm's
+    own answers for independent, of which they are a sixtieth; 10 % is allowed for both.
+    """
+    K, L, n, kappa = 60, 5, 15, 40.0
+    schema = sl.Schema.for_arrays(L + 1, recorded=L, n_arms=K)
+    X0 = rng.normal(size=(4_000, L))
+    X0[:, 0] = 1.0
+    log = sl.LogSummary.from_arrays(X0, rng.integers(K, size=4_000), rng.normal(size=4_000), schema)
+    D = np.cov(X0[:, 1:].T, ddof=0)
+    values = []
+    for _ in range(40):
+        own = np.linalg.cholesky(np.linalg.inv(kappa * D)) @ rng.normal(size=(K, L - 1, 1))
+        slopes_of = np.sqrt(slopes) * own[:, :, 0]
+        hidden = sl.BehaviorQueries(log)
+        for a in range(K):
+            x = np.column_stack([np.ones(n), rng.normal(size=(n, L - 1))])
+            x_h = x[:, 1:] @ slopes_of[a] + rng.normal(size=n)
+            for row in np.column_stack([x, x_h]):
+                hidden.observe(row, a)
+        hidden._strengths = Strengths(1e-3, kappa, 1e-3)
+        A, B = hidden.precision_at(Scales(slopes, 1.0)), hidden.regression()
+        C = np.linalg.inv(A)[:, 1:, 1:]
+        error = B[:, 1:, 0] - slopes_of
+        values.append(np.mean([e @ np.linalg.solve(c, e) for e, c in zip(error, C, strict=True)]) / (L - 1))
+    assert np.mean(values) == pytest.approx(1.0, abs=0.1)
 
 
 def test_features_that_repeat_each_other(rng):
@@ -205,7 +275,7 @@ def test_columns_that_repeat_each_other_in_very_many_answers(rng, times):
     few = hidden.regression()
     arrays = {name: times * value for name, value in hidden.sums.state().items()}
     hidden.sums.restore(arrays)
-    own, slopes, levels, _ = hidden._estimate_strengths()
+    own, slopes, levels, _ = hidden._estimate_strengths()[0]
     assert own in OWN_GRID
     assert slopes in SLOPE_GRID
     assert np.isclose(levels / 1.5, LEVEL_GRID).any()
@@ -228,7 +298,7 @@ def test_a_feature_that_hardly_varies_under_one_arm_of_many_answers(rng, times):
     for x, a in zip(X, arms, strict=True):
         hidden.observe(x, int(a))
     hidden.sums.restore({name: times * value for name, value in hidden.sums.state().items()})
-    own, slopes, *_ = hidden._estimate_strengths()
+    own, slopes, *_ = hidden._estimate_strengths()[0]
     assert own in OWN_GRID
     assert slopes in SLOPE_GRID
     for found in (hidden.regression(), hidden.precision(), hidden.residual_moments()):

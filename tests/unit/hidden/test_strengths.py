@@ -77,7 +77,7 @@ def test_automatic_pooling_is_what_answers_make_likely(rng, n, alike, intercept)
     for x_o, h, a in zip(X_o, H, arms, strict=True):
         queries.observe(np.concatenate([x_o, h]), int(a))
     before = queries._strengths
-    found = queries._estimate_strengths()
+    found, chances = queries._estimate_strengths()
 
     # coordinates: centred by the log, and last the level, which fades where recorded features speak for the arm
     keep = slice(1, None) if intercept else slice(None)
@@ -139,6 +139,10 @@ def test_automatic_pooling_is_what_answers_make_likely(rng, n, alike, intercept)
     variance = np.average(1.0 / SLOPE_GRID, weights=weights.sum(axis=1))
     i = np.argmin(np.abs(np.log(SLOPE_GRID * variance)))
     assert found[1:3] == pytest.approx((SLOPE_GRID[i], 1.5 * LEVEL_GRID[j]), rel=1e-12)
+    # what was not looked at is far less likely
+    likely = values > values.max() - 6.5
+    np.testing.assert_allclose(chances[likely] - chances.max(), values[likely] - values.max(), atol=1e-6)
+    assert (chances[~np.isfinite(chances)] == -np.inf).all()
 
 
 def log_with_bends(seed, hidden_of):

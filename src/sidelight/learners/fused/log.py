@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from sidelight.hidden.frame import unitless_pseudo_inverse
-from sidelight.hidden.protocol import CompleteEstimator
+from sidelight.hidden.protocol import AS_EXPECTED, CompleteEstimator, Scales
 from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
 from sidelight.learners.fused.unexplained import Known, Unexplained
 from sidelight.learners.hidden_half import Answer, take_answer
-from sidelight.linalg import Array, apply, log, product, pseudo_inverse, square
+from sidelight.linalg import Array, apply, inverse, log, product, pseudo_inverse, square
+from sidelight.side.differences import ENOUGH, learned_scales
 from sidelight.side.evidence import LogEvidence, LogGeometry
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
@@ -64,6 +65,8 @@ class FusedLog(Unexplained):
         self._population: PopulationShift | None = None
         #: ``ρ²`` of ``side.shifted``: squared deviations by which today's contexts differ from the log's
         self.moved = 0.0
+        #: by how much more than expected the arms' regressions of hidden on recorded features differ
+        self.scales = AS_EXPECTED
         self._rare: RareContexts | None = None
         self._gain: Array | None = None
         #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
@@ -106,7 +109,7 @@ class FusedLog(Unexplained):
             error = more if error is None else error + more
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
-        self.geometry.renew(error, answers, self.hidden_centres(known.means))
+        self.geometry.renew(error, answers, self.hidden_centres(known.means), self.scales)
         self.moved = self._moved()
         self._set_evidence()
 
@@ -122,6 +125,33 @@ class FusedLog(Unexplained):
         if recorded > 0.0 or not self._answers().shares_ratio(self.hidden) > OTHER_SHARES:
             return recorded
         return self._population.hidden_square(sums, self.hidden.hidden_shift())
+
+    def learn_scales(self, J: Array, h: Array, rounds: Array) -> None:
+        """Learn how much the arms' regressions of hidden on recorded features differ, and set the evidence by it.
+
+        Args:
+            J: (K, d, d)  what is known of every arm without this log, in the context's order.
+            h: (K, d)  its linear part.
+            rounds: (K,)  of every arm.
+        """
+        geometry, s2 = self.geometry, self._variances()
+        enough = rounds[self.arms] >= ENOUGH * len(self.order)
+        told = np.flatnonzero(enough & np.isfinite(s2) & (self.counts > 0))
+        differences = self.hidden.differences()
+        if geometry is None or differences is None or not self.L or not len(told):
+            return
+        J, h = self._own(J, h)
+        covariances = inverse(J[told])
+        bias = self._bias(self.standing.feature)
+        self.scales = learned_scales(
+            (geometry.R[told], geometry.y[told], geometry.B[told]),
+            differences.of_arms(told),
+            (self.tau2[told], s2[told]),
+            (apply(covariances, h[told]), covariances),
+            None if bias is None else bias[told],
+        )
+        geometry.rescale(self.scales)
+        self._set_evidence()
 
     def _set_evidence(self) -> None:
         self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
@@ -338,7 +368,7 @@ class FusedLog(Unexplained):
         assert self.evidence is not None
         standing = self.standing
         numbers = [float(standing.common), standing.suspicion, self._shared, self._bias_bound, float(standing.feature)]
-        numbers.append(self.moved)
+        numbers += [self.moved, *self.scales]
         gain = np.zeros((0, 0)) if self._gain is None else self._gain
         e, counted = self.evidence, self.counted
         assert counted is not None
@@ -366,6 +396,8 @@ class FusedLog(Unexplained):
         self.standing.restore(arrays, bool(common), suspicion, int(more[0]) if more else -1)
         # a file from before populations were compared does so at the next refresh, and nobody asks before it
         self.moved = more[1] if len(more) > 1 else 0.0
+        # from before scales were learned: arms differ as expected until they are
+        self.scales = Scales(*more[2:4])
         if "bias" in arrays:
             self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1 if self.L else 0)
         # a file from before lines were compared with the interval begins to do so

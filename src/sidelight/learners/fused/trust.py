@@ -213,12 +213,16 @@ class Trusting(ReducedLearner):
         self.weighed_squares, self.weighed_rounds = self.squares.copy(), self._arm_rounds().copy()
         for entry in self.logs:
             variance = max(square(self.noise), entry.noise_variance() if self.settings.noise == "auto" else 0.0)
-            J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
-            entry.add_companion(J0, h0)
-            for other in self.logs:
-                if other is not entry:
-                    other.add_to(J0, h0, cautiously=True)
+            J0, h0 = self._add_others(entry, np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy())
             entry.freeze(J0, h0, rounds, variance)
+
+    def _add_others(self, entry: FusedLog, J: Array, h: Array) -> tuple[Array, Array]:
+        """``J`` (K, d, d) and ``h`` (K, d), with what all other logs and the companion of ``entry`` say added."""
+        entry.add_companion(J, h)
+        for other in self.logs:
+            if other is not entry:
+                other.add_to(J, h, cautiously=True)
+        return J, h
 
     def _test_assumptions(self, events: int) -> None:
         if self.fading.forgets or self.automatic is None or self.binary or self.gaps is not None:
