@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sidelight.hidden.framed_sums import Told
-from sidelight.kernels.answers import SINGULAR, pooled_regression
+from sidelight.kernels.answers import SINGULAR, pooled_residuals
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize
+from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetric_eigen, symmetrize
 
 __all__ = ["FLAT", "Fit", "Pool", "bent_metric", "fit_arms", "regress", "slope_pull"]
 
@@ -43,13 +43,14 @@ class Pool:
 
     Attributes:
         pull: (n, n)  ``κ₀D``, its entry for the level ``FLAT``.
-        inverse: (n, n)  ``T⁻¹``, ``T`` the Gram matrix over all arms and ``pull``.
+        gram: (n, n)  ``T``, the Gram matrix over all arms and ``pull``   inverse: (n, n)  ``T⁻¹``.
         theta: (n, m)  ``θ_pool``.
         residual: (m, m)  second moments of what it leaves, started with one answer of the hidden features' own.
         noise: (n, n)  ``N`` with ``Cov(θ_pool) = T⁻¹(N + pull)T⁻¹ ⊗ Σ``.
     """
 
     pull: Array
+    gram: Array
     inverse: Array
     theta: Array
     residual: Array
@@ -63,7 +64,7 @@ class Pool:
         """
         n, m = told.frame.size, told.total.shape[0] - told.frame.size
         pull, within = own_pull(told, own, bent), told.within(levels)
-        inverse, theta, residual = np.empty((n, n)), np.empty((n, m)), np.empty((m, m))
+        inverse, residual = np.empty((n, n)), np.empty((m, m))
         gram = within.total[:n, :n] + pull
         # collinear features: rounding errors must not decide which one gets the weight
         if told.frame.constant is not None:
@@ -71,13 +72,18 @@ class Pool:
         if math.isnan(invert(gram, inverse)):
             # collinear features, and so many answers that rounding errors exceed the prior
             inverse[...] = pseudo_inverse(gram)
-        pooled_regression(within.total, inverse, theta, residual)
+        theta = _solved(gram, inverse, within.total[:n, n:])
+        pooled_residuals(within.total, theta, residual)
         scale, size = told.hidden_scale, np.square(told.means)
         # a feature that has not varied yet: its own square, so that no unit matters; 1 if it was always 0
         np.einsum("ii->i", residual)[...] += np.where(scale > 0, scale, np.where(size > 0, size, 1.0))
         used = n - float(np.sum(inverse * pull))
         residual /= max(told.rows - used, 0.0) + 1.0
-        return cls(pull, inverse, theta, residual, within.noise)
+        return cls(pull, gram, inverse, theta, residual, within.noise)
+
+    def solved(self, right: Array) -> Array:
+        """``T⁻¹`` times the columns of ``right`` (n, p)."""
+        return _solved(self.gram, self.inverse, right)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,19 @@ def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:
     plain = told.frame.unfaded(theta)
     B = told.frame.coefficients(plain, told.means) * told.unit
     # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge for a tiny Q; only T⁻¹Q is needed, which is not
-    return Fit(pull, product(pool.inverse, pull), theta, plain, B)
+    return Fit(pull, pool.solved(pull), theta, plain, B)
+
+
+def _solved(gram: Array, inverse: Array, right: Array) -> Array:
+    """``T⁻¹`` times the columns of ``right`` (n, p), by elimination, or by ``inverse`` where there is none.
+
+    Features that repeat each other make ``T⁻¹`` as large as the ridge is small, and a product with it loses as many
+    digits of what these features say together; elimination loses them where they differ, which nothing depends on.
+    """
+    try:
+        return solve(gram, right)
+    except np.linalg.LinAlgError:
+        return product(inverse, right)
 
 
 def regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

@@ -177,20 +177,13 @@ def add_up(S, S_squared, units, total, noise, own, squared):  # type: ignore[no-
 
 
 @kernel
-def pooled_regression(total, inverse, B, residual):  # type: ignore[no-untyped-def]
-    """``B = T⁻¹S12`` and its residual squares.
-
-    total: (d, d)   inverse: (L, L) ``T⁻¹``   B: (L, m)   residual: (m, m)
-    """
+def pooled_residuals(total, B, residual):  # type: ignore[no-untyped-def]
+    """Residual squares of one regression over all arms.  total: (d, d)   B: (L, m)   residual: (m, m)"""
     L, m = B.shape
     table = np.zeros((L, padded(m)))
-    for i in range(L):
-        for k in range(L):
-            for j in range(m):
-                table[i, j] += inverse[i, k] * total[k, L + j]
+    copy_columns(B, table, m)
     own = np.empty((m, padded(m)))
     residual_squares(total, table, np.empty((L, padded(m))), own)
-    copy_columns(table, B, m)
     copy_columns(own, residual, m)
 
 

@@ -196,3 +196,25 @@ def test_the_pooled_regression_is_pulled_in_the_metric_of_bends(seed, bent):
     np.testing.assert_allclose(np.diff(found[:12]), np.diff(expected), rtol=1e-5, atol=1e-5)
     root = np.eye(n)
     assert found[3] - plain[3] == pytest.approx(expected[3] - value(OWN_GRID[3]), abs=1e-4)
+
+
+def test_what_repeated_features_say_together_keeps_its_digits(rng):
+    """Three copies of a recorded feature, pulled weakly: together they predict what the feature alone does."""
+    X, arms = rng.normal(size=(300, 1)), rng.integers(2, size=300)
+    contexts = rng.normal(size=(60, 1))
+    hidden = 0.8 * contexts + 0.3 * rng.normal(size=(60, 1))
+    answers, found = rng.integers(2, size=60), []
+    # in other units copies are copies but for rounding
+    for scales in ([1.0], [1.0, 3.7, 0.021]):
+        schema = sl.Schema.for_arrays(len(scales) + 1, recorded=len(scales), n_arms=2)
+        queries = sl.BehaviorQueries(sl.LogSummary.from_arrays(X * scales, arms, rng.normal(size=300), schema))
+        for x, h, arm in zip(contexts * scales, hidden, answers, strict=True):
+            queries.observe(np.append(x, h), int(arm))
+        told = queries._told()
+        pool = Pool.of(told, OWN_GRID[0], 1.25, 1.0)
+        slopes = told.frame.scale[: len(scales)] * pool.theta[: len(scales), 0] * told.unit[0]
+        found.append(float(np.dot(slopes, scales)))
+        # T⁻¹T is the identity in the directions that contexts have
+        gram = pool.gram - pool.pull
+        np.testing.assert_allclose(gram @ pool.solved(pool.gram), gram, rtol=1e-11, atol=1e-11 * np.abs(gram).max())
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
