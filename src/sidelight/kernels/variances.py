@@ -8,8 +8,9 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import exp, log
+from sidelight.kernels.elimination import scale_row, subtract_row
 from sidelight.kernels.simd import clear, dot_at
-from sidelight.kernels.spd import factor, padded
+from sidelight.kernels.spd import padded
 
 __all__ = ["arm_noises", "own_residuals", "spread_value"]
 
@@ -18,33 +19,38 @@ __all__ = ["arm_noises", "own_residuals", "spread_value"]
 def own_residuals(squares, moments, grams, rounds, ridge, left, used):  # type: ignore[no-untyped-def]
     """Replace ``left`` and ``used`` by those of an arm's own least squares where these leave less per free round.
 
+    A feature of which an arm's rounds, and the features before it, leave no more than rounding may have made is left
+    out: one that is always zero there, one that repeats others, one that does not vary beside an intercept.
+
     squares, rounds, left, used: (K,)   moments: (K, m)   grams: (K, m, m), of features of scale one
-    ridge: added to a Gram matrix, relative to its diagonal; squares of less than this for each round are rounding
+    ridge: squares of less than this for each round, or relative to what they are left of, are rounding
     """
     K, m = moments.shape
     first = padded(m)
-    table = np.empty((m, first + 8))
+    width = first + 8
+    table = np.empty((m, width))
     for a in range(K):
         if not rounds[a] >= 2.0 * m + 2.0:
             continue
         clear(table)
-        taken = 0
-        # a feature that was always zero is left out: its row and column are those of the identity
-        nothing = ridge * rounds[a]
         for i in range(m):
-            seen = grams[a, i, i] > nothing
-            taken += seen
             for j in range(m):
-                table[i, j] = grams[a, i, j] if seen and grams[a, j, j] > nothing else 0.0
-            table[i, i] = grams[a, i, i] + ridge * grams[a, i, i] if seen else 1.0
-            table[i, first] = moments[a, i] if seen else 0.0
-        if taken == 0 or math.isnan(factor(table)):
-            continue
-        rest = squares[a]
+                table[i, j] = grams[a, i, j]
+            table[i, first] = moments[a, i]
+        taken, rest = 0, squares[a]
         for i in range(m):
-            rest -= table[i, first] * table[i, first]
+            subtract_row(table, i, table, (i, width, 0, i), table, (0, i & ~7, width))
+            pivot = table[i, i]
+            if pivot > ridge * (rounds[a] + grams[a, i, i]):
+                scale_row(table, i, 1.0 / math.sqrt(pivot), i & ~7, width)
+                rest -= table[i, first] * table[i, first]
+                taken += 1
+            else:
+                for j in range(i, width):
+                    table[i, j] = 0.0
         rest = max(rest, 0.0)
-        if rest * (rounds[a] - used[a]) < left[a] * (rounds[a] - taken):
+        # where both leave nothing but rounding it must not decide which one is taken
+        if taken > 0 and (rest + ridge * squares[a]) * (rounds[a] - used[a]) < left[a] * (rounds[a] - taken):
             left[a] = rest
             used[a] = taken
 

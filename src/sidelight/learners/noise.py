@@ -31,8 +31,9 @@ LEVEL_WEIGHT = 4.0
 #: variances of ``log σ_a²`` over arms that compete, and the log of each one's prior weight
 SPREADS = np.array([0.01, 0.04, 0.16, 0.64, 2.56])
 SPREAD_WEIGHTS = np.array([0.0, -0.5, -1.0, -1.5, -2.0])
-#: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
-RIDGE = 1e-9
+#: squares of less than this for each round, or as a part of what they are left of, are rounding: features that repeat
+#: each other have a rank
+ROUNDING = 1e-9
 #: an arm's noise has at least this part of the variance of all arms' together
 ARM_FLOOR = 1e-3
 #: Newton steps to each arm's most probable noise, from which on it stands still
@@ -61,7 +62,7 @@ def own_residuals(squares: Array, moments: Array, grams: Array, rounds: Array, l
     narrow prior confirm each other; an arm's own regression does not know the prior.  It takes twice as many rounds as
     dimensions.
     """
-    variances.own_residuals(squares, moments, grams, rounds, RIDGE, left, used)
+    variances.own_residuals(squares, moments, grams, rounds, ROUNDING, left, used)
 
 
 def least_residuals(squares: Array, moments: Array, grams: Array, rounds: Array) -> Array:

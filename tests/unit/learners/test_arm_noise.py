@@ -73,6 +73,32 @@ def test_an_arm_s_own_least_squares_replaces_residuals_that_leave_more(rng):
     np.testing.assert_array_equal(used, [3.0, 2.0, 2.0])
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_own_least_squares_have_a_rank(rng, order):
+    """A feature that repeats another one, and one that is off an intercept by rounding, use up no rounds."""
+    n, m = 40, 5
+    X, r = rng.normal(size=(n, m)), rng.normal(size=n)
+    X[:, 0], X[:, 3] = 1.0, X[:, 1]
+    # as a centre far from zero leaves it: 1e-5 of a scale away from it, and squares of 1e-10
+    X[:, 4] = 1e-5 * (1.0 + 1e-7 * rng.normal(size=n))
+    X = X[:, ::order]
+    grams, moments = (X.T @ X)[None], (X.T @ r)[None]
+    left, used = np.array([90.0]), np.array([2.0])
+    own_residuals(np.array([r @ r]), moments, grams, np.array([float(n)]), left, used)
+    rest = r - X @ np.linalg.lstsq(X, r, rcond=1e-6)[0]
+    np.testing.assert_allclose(left, [rest @ rest], rtol=1e-9)
+    assert used == 3.0
+
+
+def test_where_both_regressions_leave_nothing_rounding_does_not_choose(rng):
+    X = rng.normal(size=(40, 4))
+    r = X @ [0.3, -1.0, 0.2, 2.0]
+    for rounding in (0.0, 1e-13):
+        left, used = np.array([rounding]), np.array([3.7])
+        own_residuals(np.array([r @ r]), (X.T @ r)[None], (X.T @ X)[None], np.array([40.0]), left, used)
+        assert used == 3.7
+
+
 def test_an_arm_that_was_never_played_has_the_noise_of_all(rng):
     left, free = np.array([0.0, 40.0, 38.0]), np.array([0.0, 40.0, 40.0])
     assert arm_noises(1.0, left, free)[0] == pytest.approx(1.0, abs=0.1)
