@@ -17,9 +17,10 @@ from sidelight.side.prior import reference_variance
 
 __all__ = ["NOISE_FLOOR", "add_answers", "add_log", "add_regression", "constraint_evidence", "log_variance"]
 
-#: the noise's variance is at least this part of the rewards'.  Precisions are in units of it, so that rounding errors
-#: beside a prior are as many times larger: seven digits are left of sixteen
-NOISE_FLOOR = 1e-9
+#: the noise's variance is at least this part of the rewards' (``Units.reward_square``).  Precisions are in units of it,
+#: so that rounding errors beside a prior are as many times larger: eight digits are left of sixteen, less those of the
+#: number of a log's rows
+NOISE_FLOOR = 1e-8
 #: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
 GUESSED, GUESSED_ROWS = 4.0, 3.0
 #: an exact constraint is evidence of infinite precision; this multiple of the prior's precision stays invertible
@@ -28,9 +29,9 @@ CERTAIN = 1e6
 
 def log_variance(summary: LogSummary | None) -> float | None:
     """``σ²`` as a log has it: what its regressions leave; None where its rewards tell no unit, all of them zero."""
-    if summary is None or not (total := float(summary.reward_squares.sum())) > 0.0:
+    if summary is None or not float(summary.reward_squares.sum()) > 0.0:
         return None
-    return max(float(summary.pooled_residual_variance), NOISE_FLOOR * total / summary.n_rows)
+    return max(float(summary.pooled_residual_variance), NOISE_FLOOR * summary.reward_variance)
 
 
 def add_log(tally: Tally, summary: LogSummary, positions: NDArray[np.int64]) -> None:

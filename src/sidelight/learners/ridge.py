@@ -59,7 +59,7 @@ class RidgeLearner(RidgeArms):
         assert self.automatic is not None
         theta = apply(self.covariances, self.prior_moments + self.moments)
         left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
-        rounds, floor = self._arm_rounds(), NOISE_FLOOR * units.reward_variance
+        rounds, floor = self._arm_rounds(), NOISE_FLOOR * units.reward_square
         if self.binary:
             found = rate_noise(BINARY_VARIANCE, self._least_rate(), left, used, float(rounds.sum()))
             self.automatic.variance = max(found, floor)

@@ -175,7 +175,7 @@ class RunningOFUL(BaseLearner):
             spread = product(U, product(covariances, np.swapaxes(U, 1, 2)))
             guess = log_variance(summary) or units.reward_variance
             variance = residual_noise(guess, *residuals(self.squares, self.Y, self.V, weights, spread), n)
-            auto.variance = max(variance, NOISE_FLOOR * units.reward_variance)
+            auto.variance = max(variance, NOISE_FLOOR * units.reward_square)
         if self.settings.regularization == "auto":
             exact = np.zeros_like(self.V), np.zeros_like(self.Y)
             for a in range(K):

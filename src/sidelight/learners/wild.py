@@ -84,8 +84,7 @@ class Ranges:
             order: (d,).
             alike: (d + 1,)  how many values came before the first that differed, in the order of contexts.
         """
-        second = units.reward_variance + square(units.mean_reward)
-        reward_scale = np.sqrt(second) if units.reward_known else UNKNOWN
+        reward_scale = np.sqrt(units.reward_square) if units.reward_known else UNKNOWN
         centres = np.append(units.centres, units.reward_centre)
         scales = np.append(units.scales, reward_scale)
         rows = np.append(units.rows, units.reward_rows)

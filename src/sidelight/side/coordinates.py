@@ -138,6 +138,11 @@ class Units:
         return np.asarray(self.scales != UNKNOWN)
 
     @property
+    def reward_square(self) -> float:
+        """Mean square of centred rewards: their variance, and without an intercept what of their mean was taken off."""
+        return self.reward_variance + self.mean_reward * self.mean_reward
+
+    @property
     def spreads(self) -> Array:
         """(d,)  Standard deviations relative to the scales: 1 with an intercept, or where means are zero."""
         return np.asarray(np.sqrt(1.0 - self.means * self.means))

@@ -63,7 +63,7 @@ def most_noise(logs: Sequence[FusedLog], first: float, units: Units) -> float:
     return min([first, *least])
 
 
-def smaller_noises(logs: Sequence[FusedLog], variance: float, most: float) -> list[float]:
+def smaller_noises(logs: Sequence[FusedLog], variance: float, most: float, least: float = 0.0) -> list[float]:
     """The parts of the least residual variance of the logs that compete with a noise above it.
 
     Not all of it where it may be below the noise by its own error: the least of many arms is, by some deviations.
@@ -72,10 +72,12 @@ def smaller_noises(logs: Sequence[FusedLog], variance: float, most: float) -> li
         logs: the logs.
         variance: ``σ²``, from the rounds.
         most: ``most_noise``.
+        least: that a noise can be.
     """
     told = [(float(log.s2[a]), float(log.counts[a] - log.L)) for log in logs for a in np.flatnonzero(log.well_told())]
     error = float(np.sqrt(2.0 / min(told)[1])) if told else 0.0
-    return [part * most for part in SMALLER_NOISES if part * most * (1.0 + DEVIATIONS * error) < variance]
+    parts = [part for part in SMALLER_NOISES if part * most >= least]
+    return [part * most for part in parts if part * most * (1.0 + DEVIATIONS * error) < variance]
 
 
 def likeliest_noise(

@@ -429,7 +429,7 @@ class FusedLog(Unexplained):
         rows = self.hidden.companion
         if rows is not None and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own
-            noise = np.maximum(self.s2 - self.level - self.tau2, 0.05 * self.s2)[:, None]
+            noise = np.maximum(self.s2 - self.level - self.tau2, np.maximum(0.05 * self.s2, self.least))[:, None]
             J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
             h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
 

@@ -21,6 +21,7 @@ from sidelight.learners.fused.hyperparameters import (
 )
 from sidelight.learners.fused.proven import Proven
 from sidelight.learners.fused.unexplained import Known
+from sidelight.learners.log_facts import NOISE_FLOOR
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.settings import Settings
@@ -257,7 +258,7 @@ class Relearning(Proven):
         found = likeliest_noise(
             likelihood,
             (variances, learned.log_marginal + of_rounds(variances)),
-            smaller_noises(self.logs, automatic.variance, most),
+            smaller_noises(self.logs, automatic.variance, most, NOISE_FLOOR * units.reward_square),
             (rounds, least_residuals(squares, moments, grams, rounds)),
         )
         automatic.competed()

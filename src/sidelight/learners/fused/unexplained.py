@@ -109,6 +109,7 @@ class Unexplained:
         arms: (K_j,)  positions of its arms in the learner.
         order: (d,)  its features, recorded first, as positions in the context   L: how many it recorded.
         counts: (K_j,)  its rows   s2: (K_j,)  the variance that they left unexplained.
+        least: the least that the variance of any reward is taken for.
         tau2: (K_j,)  the part of it that the hidden features explain; 0 where ``B̂`` errs by the log's own rows (where
             proven, what then comes on top of ``s²``).
         fresh: whether nothing is known about the hidden weights yet, so that ``τ²`` stays what it is.
@@ -127,8 +128,8 @@ class Unexplained:
         second = summary.reward_variance
         # what a log explains without any rest, or but for rounding, is as exact as noise can be; a log of zeros tells
         # no scale
-        least = NOISE_FLOOR * second if second > 0 else 1.0
-        self.s2 = np.where(np.isfinite(self.s2), np.maximum(self.s2, least), max(second, least))
+        self.least = NOISE_FLOOR * second if second > 0 else 1.0
+        self.s2 = np.where(np.isfinite(self.s2), np.maximum(self.s2, self.least), max(second, self.least))
         # where nothing is hidden there is nothing for it to explain
         self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
         #: whether features computed from others are among the recorded ones
@@ -160,7 +161,7 @@ class Unexplained:
 
     def own_variances(self) -> Array:
         """(K_j,)  The variance of the log's rewards around what ``M̂w`` says, without any bias of the log."""
-        own = self.s2 + self.tau2 if self._on_top else self.s2 - self.level
+        own = self.s2 + self.tau2 if self._on_top else np.maximum(self.s2 - self.level, self.least)
         return own * self._rows_scarcity if self.proven else own
 
     def noise_variance(self) -> float:
