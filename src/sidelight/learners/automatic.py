@@ -272,7 +272,7 @@ class Automatic:
             J, h, self.blocks, units, hidden=hidden, derived=self.derived, preferences=preferences
         )
         best = most_probable(likelihood, self.hyper, search=True, wide=True)
-        return likelihood.value(best), lambda: likelihood.prior(best)
+        return likelihood.log_marginal(best), lambda: likelihood.prior(best)
 
     def take(self, prior: Prior) -> None:
         """Replace the prior of the arms, its mean, precision and variances, by ``prior``."""

@@ -51,6 +51,8 @@ class PriorLikelihood:
         derived: how many of the blocks, the last ones, are of derived features.
         reference: the variance of a weight that variances are searched relative to.
         filled: of every block, whether it has features.
+        left_out: what all values lack, the part of ``log p`` that is the same for every prior: that of the level which
+            all arms are expected to have.  Where noise is small it is so large that values would lose their digits.
     """
 
     def __init__(
@@ -86,10 +88,9 @@ class PriorLikelihood:
                 self._level = Level(units, np.where(self._block >= len(blocks) - derived, BENT, 1.0))
             else:
                 self._silent, self._levels = self._levels, None
-        #: ``log p`` of the rewards' part that is expected of all arms
-        self._expected = 0.0
+        self.left_out = 0.0
         if self._level is not None:
-            self._expected = self._level.expected(J, h)
+            self.left_out = self._level.expected(J, h)
             J, h = self._level.evidence(J, h)
             exact = None if exact is None else self._level.evidence(*exact)
             preferences = None if preferences is None else preferences * units.spreads
@@ -133,6 +134,10 @@ class PriorLikelihood:
             return bound
         return bound - self._hidden.most + self._hidden(_mean_square(hyper.variances[1], square))
 
+    def log_marginal(self, hyper: Hyper) -> float:
+        """``log p`` of one prior with what values leave out, to be compared with that of other evidence."""
+        return self.value(hyper) + self.left_out
+
     def look_at(self, hypers: Sequence[Hyper]) -> None:
         """Compute an upper bound of ``log p`` for each prior, which is exact without ``hidden``.
 
@@ -150,7 +155,7 @@ class PriorLikelihood:
             numbers = np.array([hyper.numbers for hyper in group])
             prior_values(shrunk.S, shrunk.t, numbers, self._design, self._g, self._about_hidden, found)
             for hyper, (value, expected, square) in zip(group, found.tolist(), strict=True):
-                total = shrunk.value + value + expected + most + self._expected
+                total = shrunk.value + value + expected + most
                 self._bounds[hyper] = (-math.inf if math.isnan(total) else total), square
 
     def widening(self, hyper: Hyper) -> tuple[float, ...]:
@@ -197,15 +202,14 @@ class PriorLikelihood:
         covariance = own + C[:d, :d]
         common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
         if preferences is None:
-            return Prior(*common, hyper, widening, self.value(hyper))
+            return Prior(*common, hyper, widening, self.log_marginal(hyper))
         # XCXᵀ of X = [I, Zᵀ], part by part: there are few preferences
         Zt, across = np.swapaxes(preferences, 1, 2), product(np.swapaxes(preferences, 1, 2), C[d:, :d])
         within = product(product(Zt, C[d:, d:]), preferences)
         covariances = covariance + (across + np.swapaxes(across, 1, 2)) + symmetrize(within)
         precisions = units.precision(inverse(covariances))
-        return Prior(
-            *common, hyper, widening, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions
-        )
+        means = units.weights(_means(mean, preferences, d))
+        return Prior(*common, hyper, widening, self.log_marginal(hyper), means, precisions)
 
     def _mean_variances(self, hyper: Hyper) -> Array:
         """Prior variances of ``β`` (d + q,), the common mean and the weights along preferences: ``κ²`` of each."""

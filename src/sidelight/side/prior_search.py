@@ -25,6 +25,8 @@ LEVELS = 16.0
 #: differences of ``log p`` up to this, or this part of it, are rounding: where evidence leaves a variance open, no unit
 #: may decide
 EQUAL = 1e-9
+#: and those up to this part of what values leave out, of which their evidence has the rounding errors
+EVIDENCE = 1e-14
 #: successive factors by which a variance is moved while ``log p`` grows: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
 
@@ -88,16 +90,19 @@ def _highest(likelihood: PriorLikelihood, starts: Sequence[Hyper]) -> Hyper:
     bounds first.
     """
     likelihood.look_at(starts)
-    values, highest = {}, -math.inf
+    values, highest, left_out = {}, -math.inf, likelihood.left_out
     for hyper in sorted(starts, key=likelihood.bound, reverse=True):
-        values[hyper] = likelihood.value(hyper, highest - _rounding(highest))
+        values[hyper] = likelihood.value(hyper, highest - _rounding(highest, left_out))
         highest = max(highest, values[hyper])
-    return next((hyper for hyper in starts if values[hyper] > highest - _rounding(highest)), starts[0])
+    return next((hyper for hyper in starts if values[hyper] > highest - _rounding(highest, left_out)), starts[0])
 
 
-def _rounding(value: float) -> float:
-    """What rounding may have done to a ``log p``; one with evidence of exact constraints is in the millions."""
-    return EQUAL * max(1.0, abs(value)) if math.isfinite(value) else 0.0
+def _rounding(value: float, left_out: float) -> float:
+    """What rounding may have done to a ``log p``; one with evidence of exact constraints is in the millions.
+
+    left_out: ``PriorLikelihood.left_out``
+    """
+    return max(EQUAL * max(1.0, abs(value)), EVIDENCE * abs(left_out)) if math.isfinite(value) else 0.0
 
 
 def _climb(start: Hyper, likelihood: PriorLikelihood) -> Hyper:
@@ -112,8 +117,9 @@ def _climb(start: Hyper, likelihood: PriorLikelihood) -> Hyper:
                 at = best
                 for step in STEPS:
                     moved = best.scaled(i, step if up else 1.0 / step)
-                    value = likelihood.value(moved, highest + _rounding(highest))
-                    if not value > highest + _rounding(highest):
+                    above = highest + _rounding(highest, likelihood.left_out)
+                    value = likelihood.value(moved, above)
+                    if not value > above:
                         break
                     best, highest = moved, value
                 if best != at:

@@ -137,6 +137,24 @@ def test_log_p_and_prior_are_those_of_the_normal_density_of_all_rewards(rng, q):
         np.testing.assert_allclose(prior.covariance @ prior.precision, np.eye(D), atol=1e-6)
 
 
+def test_a_level_that_is_expected_takes_no_digits_from_what_tells_priors_apart(rng):
+    """Rewards of 30 with a noise of 1e-5: ``log p`` of the level is 1e13, and differences between priors are exact."""
+    K, n, sigma = 3, 6, 1e-5
+    X = contexts(rng, K * n).reshape(K, n, D)
+    u = units_of(contexts(rng, 400), 30.0 + 10.0 * rng.normal(size=400))
+    origin, noise = Level(u, np.ones(D)).origin / (u.scales * u.spreads), sigma * rng.normal(size=(K, n))
+    J = np.einsum("kni,knj->kij", X, X) / sigma**2
+    around, whole = (np.einsum("kni,kn->ki", X, r) / sigma**2 for r in (noise, noise + X @ origin))
+    likelihood = PriorLikelihood(J, whole, BLOCKS, u)
+    # where rewards have no level in common nothing is expected of arms
+    plain = PriorLikelihood(J, around, BLOCKS, replace(u, mean_reward=0.0))
+    assert likelihood.left_out > 1e12
+    assert plain.left_out == 0.0
+    for hyper in (Hyper((0.3, 2.0, 50.0), 0.2, 0.1), Hyper((4.0, 0.1, 9.0), 1.0, 30.0)):
+        assert likelihood.value(hyper) == pytest.approx(plain.value(hyper), abs=1e-3)
+        assert likelihood.log_marginal(hyper) == likelihood.value(hyper) + likelihood.left_out
+
+
 def test_without_means_the_block_of_levels_changes_nothing(rng):
     X = rng.normal(size=(5, 30, D))
     r = np.einsum("knd,kd->kn", X, rng.normal(size=(5, D))) + rng.normal(size=(5, 30))
