@@ -151,7 +151,7 @@ def refresh(arena, sizes, first, last):  # type: ignore[no-untyped-def]
     s = state_of(arena, sizes)
     d = s.anchors.shape[1]
     _, m, R = s.loadings.shape
-    A, right = np.empty((m, m)), np.empty(m)
+    A, right, theta, left = np.empty((m, m)), np.empty(m), np.empty(m), np.empty(m)
     for a in range(first, last):
         for i in range(m):
             right[i] = s.prior_moments[a, i] + s.moments[a, i]
@@ -162,12 +162,18 @@ def refresh(arena, sizes, first, last):  # type: ignore[no-untyped-def]
         s.log_dets[a] = invert_surely(A, s.covariances[a]) - s.prior_log_dets[a]
         for i in range(d):
             s.weights[a, i] = s.anchors[a, i]
+        # a product with A⁻¹ loses the digits of what rounds say where they leave other directions open, in which A⁻¹ is
+        # large; one step of iterative refinement has them again
         for j in range(m):
-            theta = dot_at(right, 0, s.covariances, (a * m + j) * m, m)
+            theta[j] = dot_at(right, 0, s.covariances, (a * m + j) * m, m)
+        for j in range(m):
+            left[j] = right[j] - dot_at(theta, 0, A, j * m, m)
+        for j in range(m):
+            theta[j] += dot_at(left, 0, s.covariances, (a * m + j) * m, m)
             if s.shifted:
-                s.weights[a, d - m + j] += theta
+                s.weights[a, d - m + j] += theta[j]
             for i in range(R):
-                s.weights[a, i] -= theta * s.loadings[a, j, i]
+                s.weights[a, i] -= theta[j] * s.loadings[a, j, i]
         s.updates[a] = 0
         s.bounds[a] = width_bound(s.covariances, a, right)
         s.radii[a] = s.alpha * radius_of(

@@ -57,7 +57,7 @@ class RidgeLearner(RidgeArms):
     def _learn_noise(self, units: Units) -> None:
         """Take the noise of all arms together, and of each arm, from what the rounds' regressions leave."""
         assert self.automatic is not None
-        theta = apply(self.covariances, self.prior_moments + self.moments)
+        theta = self._own_weights()
         left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
         rounds, floor = self._arm_rounds(), NOISE_FLOOR * units.reward_square
         if self.binary:
@@ -72,6 +72,13 @@ class RidgeLearner(RidgeArms):
             own_residuals(squares, moments, grams, rounds, left, used)
         guess = self._noise_guess(units)
         self.automatic.variance, self.automatic.variances = learned_noises(guess, left, used, rounds, floor)
+
+    def _own_weights(self) -> Array:
+        """``θ̂`` (K, m), with one step of iterative refinement as in ``kernels.ridge_updates.refresh``."""
+        right = self.prior_moments + self.moments
+        theta = apply(self.covariances, right)
+        left = right - apply(self.prior_precisions, theta) - apply(self.grams, theta)
+        return np.asarray(theta + apply(self.covariances, left))
 
     def _learn_prior(self, units: Units) -> None:
         """Take the prior that is most likely at the noise as it is estimated now."""

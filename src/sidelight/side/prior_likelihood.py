@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.kernels.prior import BENT, mean_variances, prior_values
-from sidelight.linalg import Array, exp, inverse, log, log_det, power, product, symmetrize
+from sidelight.linalg import Array, exp, inverse, log, log_det, power, product, solve, symmetrize
 from sidelight.side.coordinates import Units
 from sidelight.side.deviations import Deviations, Shrunk
 from sidelight.side.levels import Level, Stretch
@@ -38,7 +38,7 @@ def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
     scaled = root[:, None] * shrunk.S * root
     np.einsum("ii->i", scaled)[...] += 1.0
     C = inverse(scaled) * (root[:, None] * root)
-    mean = product(C, shrunk.t)
+    mean = root * solve(scaled, root * shrunk.t)
     return shrunk.value + 0.5 * float(product(shrunk.t, mean) - log_det(scaled)), mean, C
 
 

@@ -149,3 +149,19 @@ def test_a_coin_that_is_tossed_by_the_context_does_not_see_powers_of_two(rng):
     x = rng.normal(size=past.d)
     assert learner._draw_from(x) == learner._draw_from(x * 2.0 ** rng.integers(-50, 50, size=past.d))
     assert learner._draw_from(x) != learner._draw_from(1.1 * x)
+
+
+@pytest.mark.parametrize("regularization", [1e-4, 1e-6, 1e-8])
+def test_directions_that_rounds_leave_open_take_no_digits_from_the_others(rng, regularization):
+    """Three copies of a feature in other units: the covariance of their differences is ``1/λ``, what they say is known.
+
+    With ``x = zu`` it is ridge regression on ``z``: ``u·ŵ = |u|²Σzr/(λ + |u|²Σz²)``.
+    """
+    learner, u = sl.OFUL(1, 3, regularization=regularization, noise=1.0), np.array([1.0, 3.7, -0.021])
+    Z, noise = rng.normal(size=(2, 300))
+    for z, r in zip(Z, 2.0 * Z + noise, strict=True):
+        learner.observe(z * u, 0, float(r))
+    learner.refresh()
+    size = float(u @ u)
+    expected = size * float(Z @ (2.0 * Z + noise)) / (regularization + size * float(Z @ Z))
+    assert learner.scores(u)[0][0] == pytest.approx(expected, rel=1e-11)
