@@ -109,15 +109,18 @@ class LogGeometry:
         hidden: the estimator of the log's hidden half, which carries the log.
         meat: (K, L, L)  ``Σ ε²x_ox_oᵀ`` for the sandwich covariance; default the classical ``s²G``.  The answers'
             half is classical until ``renew`` says otherwise.
+        s2: (K,)  ``s²``, at least the log's residual variances, which are the default.  What it has above them is
+            noise that residuals do not show: rewards that recorded features explain but for rounding are not exact.
     """
 
-    def __init__(self, hidden: CompleteEstimator, meat: Array | None = None) -> None:
+    def __init__(self, hidden: CompleteEstimator, meat: Array | None = None, s2: Array | None = None) -> None:
         self.hidden = hidden
         summary, L = hidden.summary, hidden.summary.n_recorded
         self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
         self.G, self.g = np.array(summary.grams), np.array(summary.cross)
-        self._log = (self.G, self.g, np.asarray(summary.residual_variances))
-        self.sandwich = None if meat is None else Sandwich(summary, meat)
+        s2 = np.asarray(summary.residual_variances) if s2 is None else s2
+        self._log = (self.G, self.g, s2)
+        self.sandwich = None if meat is None else Sandwich(summary, meat, s2)
         if self.sandwich is not None:
             self._count(self.sandwich.middle)
         #: (L, L)  directions in which a log may be wrong, in columns: one recorded feature's slope around its mean

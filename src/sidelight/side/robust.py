@@ -32,14 +32,17 @@ class Sandwich:
     Args:
         summary: the log.
         meat: (K, L, L)  its ``Σ ε²x_ox_oᵀ``.
+        s2: (K,)  ``s²``, at least its residual variances; the meat has what it is above them.
 
     Attributes:
         middle: (K, L, L)  ``nW``: the squared residuals, a tenth of them the classical ``s²G``.
     """
 
-    def __init__(self, summary: LogSummary, meat: Array) -> None:
-        G, s2 = np.asarray(summary.grams), np.asarray(summary.residual_variances)[:, None, None]
-        self.middle = (1.0 - CLASSICAL) * np.asarray(meat) + CLASSICAL * s2 * G
+    def __init__(self, summary: LogSummary, meat: Array, s2: Array) -> None:
+        G, own = np.asarray(summary.grams), np.asarray(summary.residual_variances)
+        more = np.where(np.isfinite(own), np.maximum(s2 - own, 0.0), 0.0)[:, None, None]
+        s2 = s2[:, None, None]
+        self.middle = (1.0 - CLASSICAL) * (np.asarray(meat) + more * G) + CLASSICAL * s2 * G
         R11 = np.asarray(summary.second_moments)
         # coordinates in which R11 = I, from features of scale one, so that no unit decides what is rounding; a column
         # of zeros in an arm has the scale of all arms

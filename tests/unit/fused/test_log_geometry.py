@@ -164,6 +164,25 @@ def test_the_sandwich_is_the_covariance_of_the_coefficients(rng):
         np.testing.assert_allclose(np.linalg.solve(evidence.precision[a], evidence.target[a]), np.linalg.solve(G, g))
 
 
+@pytest.mark.parametrize("kind", ["sandwich", "log_error"])
+def test_rewards_that_are_explained_but_for_rounding_have_the_least_noise(rng, kind):
+    """Whatever rounding makes of residuals: with a larger ``s²`` the log is as one whose rewards have that noise."""
+    hidden = make(rng)
+    hidden.A = None
+    X, arms = rng.normal(size=(80, L)), np.arange(80) % K
+    least = np.full(K, 1e-7)
+    for rounding in (0.0, 1e-16, 1e-15):
+        rewards = X @ np.array([1.0, -2.0, 0.5]) + rounding * rng.normal(size=80)
+        hidden.summary = sl.LogSummary.from_arrays(X, arms, rewards, hidden.summary.schema)
+        meat = np.asarray(hidden.summary.residual_variances)[:, None, None] * hidden.summary.grams
+        geometry = LogGeometry(hidden, meat if kind == "sandwich" else None, least)
+        error = None if kind == "sandwich" else 2.0 * least[:, None, None] * hidden.summary.grams
+        geometry.renew(error)
+        # without a sandwich what B̂ errs by is twice as much on top of it
+        expected = hidden.summary.grams / least[:, None, None] / (1.0 if kind == "sandwich" else 3.0)
+        np.testing.assert_allclose(geometry.evidence(np.zeros(K), least).precision, expected, rtol=1e-9)
+
+
 def test_no_recorded_feature_at_all(rng):
     schema = sl.Schema.for_arrays(2, recorded=0, n_arms=2)
     summary = sl.LogSummary.from_arrays(np.zeros((4, 0)), [0, 1, 0, 1], np.ones(4), schema)

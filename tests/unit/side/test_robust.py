@@ -33,14 +33,14 @@ def covariance(sandwich: Sandwich, A, tau2, s2, whole) -> np.ndarray:
 def test_even_residuals_give_the_classical_half(rng, log, whole):
     s2 = np.asarray(log.residual_variances)
     tau2 = s2 if whole else 0.3 * s2
-    sandwich, A = Sandwich(log, s2[:, None, None] * log.grams), some_answers(rng)
+    sandwich, A = Sandwich(log, s2[:, None, None] * log.grams, s2), some_answers(rng)
     np.testing.assert_allclose(sandwich.of_answers(A, tau2, s2, whole), A, rtol=1e-9)
 
 
 def test_answers_like_the_log_have_its_squared_residuals(rng, log):
     """With ``A = cR11`` the middle is ``cW``."""
     s2, c = np.asarray(log.residual_variances), 37.0
-    sandwich, A = Sandwich(log, log.meat), c * np.asarray(log.second_moments)
+    sandwich, A = Sandwich(log, log.meat, log.residual_variances), c * np.asarray(log.second_moments)
     W = sandwich.middle / log.counts[:, None, None]
     expected = np.linalg.inv(A) @ (c * W) @ np.linalg.inv(A)
     np.testing.assert_allclose(covariance(sandwich, A, s2, s2, True), expected, rtol=1e-9)
@@ -48,7 +48,7 @@ def test_answers_like_the_log_have_its_squared_residuals(rng, log):
 
 def test_the_split_lies_between_what_is_known_to_be_hidden_and_all_of_it(rng, log):
     s2, A = np.asarray(log.residual_variances), some_answers(rng)
-    sandwich = Sandwich(log, log.meat)
+    sandwich = Sandwich(log, log.meat, log.residual_variances)
     most = covariance(sandwich, A, s2, s2, True)
     before = np.zeros_like(most)
     for share in (1e-6, 0.1, 0.5, 1.0):
@@ -64,12 +64,15 @@ def test_it_is_the_same_in_all_coordinates_and_to_the_bit_under_powers_of_two(rn
 
     def moved(T: np.ndarray) -> np.ndarray:
         twin = sl.LogSummary(log.schema, log.moments.with_columns(T), meat=T.T @ log.meat @ T)
-        return Sandwich(twin, twin.meat).of_answers(T.T @ A @ T, tau2, s2, False)
+        return Sandwich(twin, twin.meat, twin.residual_variances).of_answers(T.T @ A @ T, tau2, s2, False)
 
-    plain, T = Sandwich(log, log.meat).of_answers(A, tau2, s2, False), rng.normal(size=(L, L)) + 2 * np.eye(L)
+    plain, T = (
+        Sandwich(log, log.meat, log.residual_variances).of_answers(A, tau2, s2, False),
+        rng.normal(size=(L, L)) + 2 * np.eye(L),
+    )
     np.testing.assert_allclose(moved(T), T.T @ plain @ T, rtol=1e-7)
     powers = 2.0 ** np.array([-40, 3, 17])
-    scaled = Sandwich(_scaled(log, powers), log.meat * powers[:, None] * powers)
+    scaled = Sandwich(_scaled(log, powers), log.meat * powers[:, None] * powers, log.residual_variances)
     found = scaled.of_answers(A * powers[:, None] * powers, tau2, s2, False)
     np.testing.assert_array_equal(found, plain * powers[:, None] * powers)
 
@@ -91,5 +94,5 @@ def test_directions_without_rows_and_arms_without_any(rng):
     log = sl.summarize_log((X, np.zeros(100, int), rng.normal(size=100)), schema, sandwich=True)
     s2 = np.asarray(log.residual_variances)
     for whole in (False, True):
-        found = Sandwich(log, log.meat).of_answers(some_answers(rng), 0.5 * s2, s2, whole)
+        found = Sandwich(log, log.meat, log.residual_variances).of_answers(some_answers(rng), 0.5 * s2, s2, whole)
         assert (np.linalg.eigvalsh(found) > 0).all()

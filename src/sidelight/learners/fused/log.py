@@ -108,7 +108,7 @@ class FusedLog(Unexplained):
             more = (self.counts * square(bias))[:, None, None] * np.asarray(self.hidden.summary.grams)
             error = more if error is None else error + more
         if self.geometry is None:
-            self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
+            self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None, self.s2)
         self.geometry.renew(error, answers, self.hidden_centres(known.means), self.scales)
         self.moved = self._moved()
         self._set_evidence()
