@@ -27,6 +27,8 @@ UNKNOWN = 2.0**150
 SAME = 1e-11
 #: a mean counts as far as its square exceeds this multiple of its own sampling variance
 SURE = 4.0
+#: the square of a mean that is surely less, relative to the second moment, is none
+NO_MEAN = 1e-9
 #: the least that a feature's standard deviation is taken for, relative to its root second moment
 LEAST_SPREAD = 2.0**-10
 #: features that vary make levels of their own if the squares of their means, in standard deviations, add up to more
@@ -246,6 +248,8 @@ def _sure_means(means: Array, second: Array, n: Array) -> Array:
     squares = means * means / np.where(second > 0.0, second, 1.0)
     chance = SURE * np.maximum(1.0 - squares, 1.0 / n) / np.maximum(n - 1.0, 1.0)
     sure = np.clip(squares - chance, 0.0, 1.0 - LEAST_SPREAD * LEAST_SPREAD)
+    # a flag that is set three times in nine is as sure as chance, and rounding must not decide whether there are levels
+    sure = np.where(sure <= NO_MEAN, 0.0, sure)
     # a column of ones that is no declared intercept is a feature like any other, unless the others make levels too
     others = np.where(1.0 - squares <= SAME, 0.0, sure)
     if float(product(others, 1.0 / (1.0 - others))) <= MAKES_LEVELS:

@@ -45,6 +45,18 @@ def test_means_and_spreads_are_those_of_the_features(rng):
     assert not units_of(rng.choice([-1.0, 1.0], size=(2, D)), np.ones(2)).means.any()
 
 
+@pytest.mark.parametrize("rounding", [-1e-15, 0.0, 1e-15])
+def test_a_mean_that_is_as_sure_as_chance_is_none_whatever_rounding_does(rounding):
+    """A flag set in three of nine rows: the square of its mean, 1/3 of its second moment, is four times its chance."""
+    tally = Tally.empty(2)
+    tally.add(np.array([0]), 9.0, np.array([3.0 * (1.0 + rounding)]), np.array([3.0]))
+    # a feature whose mean makes a level, so that the flag's would count
+    tally.add(np.array([1]), 9.0, np.array([18.0]), np.array([40.0]))
+    means = Units.of(tally, None).means
+    assert means[0] == 0.0
+    assert means[1] > 0.5
+
+
 def test_a_stretch_changes_the_variance_of_the_level_and_nothing_else(rng):
     X = contexts(rng, 500)
     u = units_of(X, 20.0 + rng.normal(size=500))
