@@ -32,7 +32,7 @@ from sidelight.kernels.spd import invert
 from sidelight.linalg import Array, apply, inverse, product, pseudo_inverse, symmetric_eigen, symmetrize
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["CONSTANT", "Frame", "power_of_two", "unitless_pseudo_inverse"]
+__all__ = ["CONSTANT", "Frame", "covariance_of", "power_of_two", "unitless_pseudo_inverse", "unitless_regression"]
 
 #: a feature whose variance in the log is this small a part of its second moment counts as constant
 CONSTANT = 1e-12
@@ -213,6 +213,28 @@ def unitless_pseudo_inverse(A: Array) -> Array:
     scale = np.where(own > 0.0, 1.0 / np.sqrt(np.where(own > 0.0, own, 1.0)), 0.0)
     both = scale[..., :, None] * scale[..., None, :]
     return np.asarray(pseudo_inverse(symmetrize(A * both), NOTHING) * both)
+
+
+def unitless_regression(R11: Array, R12: Array, level: int | None) -> Array:
+    """``R11⁺R12`` (L, m); with an intercept around the means, so that it is the same wherever features have theirs.
+
+    level: the position of the intercept, or None
+    """
+    if level is None or not R11[level, level] > 0.0:
+        return product(unitless_pseudo_inverse(R11), R12)
+    mean, hidden_mean = R11[level] / R11[level, level], R12[level] / R11[level, level]
+    spread = covariance_of(R11 / R11[level, level], mean)
+    B = product(unitless_pseudo_inverse(spread), R12 / R11[level, level] - mean[:, None] * hidden_mean)
+    B[level] += hidden_mean - product(mean, B)
+    return B
+
+
+def covariance_of(moments: Array, mean: Array) -> Array:
+    """Covariance (L, L) of second moments and means; 0 for what does not vary, of which rounding would be left."""
+    spread = symmetrize(moments - mean[:, None] * mean)
+    still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
+    spread[still], spread[:, still] = 0.0, 0.0
+    return spread
 
 
 def _pooled(summary: LogSummary) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from sidelight.arrays import as_numbers
 from sidelight.errors import InputError
-from sidelight.hidden.frame import CONSTANT, unitless_pseudo_inverse
+from sidelight.hidden.frame import covariance_of, unitless_pseudo_inverse, unitless_regression
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift, Needs
 from sidelight.linalg import Array, product, solve, symmetrize
 from sidelight.logs.summary import LogSummary, hidden_blocks, one_summary
@@ -71,7 +71,7 @@ class KnownCrossMoments(EstimatorDefaults):
             if self.recorded_moments is None and summary.determined[a]:
                 self._B[a] = solve(summary.second_moments[a], moments[a])
             elif L:
-                self._B[a] = _regression(np.asarray(R11)[a], moments[a], k)
+                self._B[a] = unitless_regression(np.asarray(R11)[a], moments[a], k)
         moments_o, means = np.asarray(summary.second_moments), np.asarray(summary.means)
         self._around = moments_o - means[:, :, None] * means[:, None, :]
         # with an intercept the hidden features' own units are deviations from their means
@@ -131,7 +131,7 @@ class KnownCrossMoments(EstimatorDefaults):
         moments = np.sum(shares[:, :, None] * R11, axis=0)
         cross = np.sum(shares[:, :, None] * self.cross_moments, axis=0)
         mean, hidden_mean = moments[k], cross[k]
-        slopes = product(unitless_pseudo_inverse(_around(moments, mean)), cross - mean[:, None] * hidden_mean)
+        slopes = product(unitless_pseudo_inverse(covariance_of(moments, mean)), cross - mean[:, None] * hidden_mean)
         levels = self.cross_moments[:, k] - hidden_mean - product(R11[:, k] - mean, slopes)
         return HiddenShift(slopes, np.where(shares > 0.0, levels, 0.0), None)
 
@@ -163,25 +163,3 @@ class KnownCrossMoments(EstimatorDefaults):
     def __repr__(self) -> str:
         s = self.summary
         return f"KnownCrossMoments({s.n_arms} arms, {s.n_features - s.n_recorded} of {s.n_features} features hidden)"
-
-
-def _regression(R11: Array, R12: Array, level: int | None) -> Array:
-    """``R11⁺R12`` (L, m); with an intercept around the means, so that it is the same wherever features have theirs.
-
-    level: the position of the intercept, or None
-    """
-    if level is None or not R11[level, level] > 0.0:
-        return product(unitless_pseudo_inverse(R11), R12)
-    mean, hidden_mean = R11[level] / R11[level, level], R12[level] / R11[level, level]
-    spread = _around(R11 / R11[level, level], mean)
-    B = product(unitless_pseudo_inverse(spread), R12 / R11[level, level] - mean[:, None] * hidden_mean)
-    B[level] += hidden_mean - product(mean, B)
-    return B
-
-
-def _around(moments: Array, mean: Array) -> Array:
-    """Covariance (L, L) of second moments and means; 0 for what does not vary, of which rounding would be left."""
-    spread = symmetrize(moments - mean[:, None] * mean)
-    still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
-    spread[still], spread[:, still] = 0.0, 0.0
-    return spread

@@ -41,6 +41,23 @@ def played(summary, X, rewards, rounds):
     return learner
 
 
+def test_of_features_that_repeat_each_other_none_counts_for_the_others(seed):
+    """Where gaps were filled they are apart: what a line says there depends neither on their order nor on units."""
+    rng = np.random.default_rng(seed)
+    X, rewards = classes(600, rng)
+    arms, found = rng.integers(3, size=600), []
+    X[:, 2] = X[:, 1]
+    Y = classes(50, rng)[0]
+    for order, scales in (([0, 1, 2], [1.0, 1.0]), ([0, 2, 1], [1.0, 1.0]), ([0, 1, 2], [-3.7, 0.021])):
+        scale = np.array([1.0, *scales])
+        log = sl.LogSummary.from_arrays(X[:, order] * scale, arms, rewards[np.arange(600), arms], SCHEMA)
+        excess = excess_of(log)
+        excess.add(np.column_stack([Y[:, order] * scale, Y[:, 3]]))
+        found.append(excess.square)
+    assert found[0] > 0.0
+    assert found == pytest.approx([found[0]] * 3, rel=1e-9)
+
+
 def test_the_formula_by_loops(seed):
     rng = np.random.default_rng(seed)
     summary = log_of(600, rng)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.hidden.frame import unitless_regression
 from sidelight.linalg import Array, product
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class LineExcess:
         arms = np.flatnonzero(told & summary.schema.intercept)
         counts = np.asarray(summary.counts, dtype=np.float64)[arms]
         self._recorded = np.asarray(summary.recorded)
-        self._lines = np.ascontiguousarray(summary.least_squares(arms).T)
+        self._lines = np.ascontiguousarray(_lines(summary, arms).T)
         self._shares = counts / max(float(counts.sum()), 1.0)
         self.total = np.zeros(2)
 
@@ -67,3 +68,17 @@ class LineExcess:
         if not contexts > 0.0 or not len(self._recorded):
             return 0.0
         return INSIDE_AS_WELL * max(squares, 0.0) / contexts / len(self._recorded)
+
+
+def _lines(summary: LogSummary, arms: NDArray[np.int64]) -> Array:
+    """(n, L)  ``b_a`` of the arms at these positions, of a log with an intercept.
+
+    Features that repeat each other have the same weight in standard deviations: contexts whose gaps were filled have
+    them apart, and the order of features must not say which of them counts.
+    """
+    lines, n = summary.least_squares(arms), np.asarray(summary.counts, dtype=np.float64)
+    for row, a in enumerate(arms):
+        if not summary.determined[a]:
+            rewards = np.asarray(summary.cross)[a] / n[a]
+            lines[row] = unitless_regression(np.asarray(summary.second_moments)[a], rewards[:, None], 0)[:, 0]
+    return lines
