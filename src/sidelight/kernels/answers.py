@@ -15,18 +15,18 @@ import numpy as np
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.elimination import copy_columns, subtract_four, subtract_row
-from sidelight.kernels.simd import clear
+from sidelight.kernels.simd import clear, dot_at
 from sidelight.kernels.spd import (
     backward,
     factor,
     invert_factor,
-    invert_into,
     padded,
-    subtract_product,
 )
 
 #: a matrix with a smaller pivot, relative to its diagonal, counts as singular: rounding would decide the solution
 SINGULAR = 1e-12
+#: a column of which those before it leave no more than this part is rounding
+REPEATED = 1e-14
 
 
 @kernel
@@ -230,6 +230,30 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
                 Sigma[a, i, j] = (own[i, j] + weight * pooled[i, j]) / number
 
 
+@helper
+def triangle_of(columns, n, R):  # type: ignore[no-untyped-def]
+    """``R`` of ``P = QR`` by modified Gram and Schmidt; returns whether no column depends on those before it.
+
+    columns: (L, n or more)  those of ``P``, which are overwritten   R: (L, padded(L)), on and above the diagonal
+    """
+    L, width = columns.shape
+    for k in range(L):
+        size = R[k, k]
+        R[k, k] = math.sqrt(dot_at(columns, k * width, columns, k * width, n))
+        # at first R has the columns' own squares
+        if not R[k, k] > REPEATED * math.sqrt(size):
+            return False
+        scale = 1.0 / R[k, k]
+        for i in range(n):
+            columns[k, i] *= scale
+        for j in range(k + 1, L):
+            along = dot_at(columns, k * width, columns, j * width, n)
+            R[k, j] = along
+            for i in range(n):
+                columns[j, i] -= along * columns[k, i]
+    return True
+
+
 @kernel
 def answers_precision(S, S_squared, pull, shared, E, A):  # type: ignore[no-untyped-def]
     """``A_a``, the inverse of ``E_aW_a⁻¹(S²(a) + shared)W_a⁻¹E_aᵀ``; returns whether all arms have one.
@@ -241,44 +265,44 @@ def answers_precision(S, S_squared, pull, shared, E, A):  # type: ignore[no-unty
     K, L, n = E.shape
     first = padded(n)
     width = padded(L)
-    table = np.zeros((n, first + width))
+    second = first + width
+    table = np.zeros((n, second + first))
     noise = np.zeros((n, first))
-    # with H = W⁻¹Eᵀ and S² + shared = GGᵀ: −GᵀH, and −HᵀGGᵀH, its upper triangle; HᵀS²H would lose all digits to
-    # rounding where features repeat each other
-    product = np.empty((n, width))
-    upper = np.empty((L, width))
-    covariance = np.empty((L, L))
+    # with W = GGᵀ and S² + shared = NNᵀ the covariance is PᵀP of P = (G⁻¹N)ᵀG⁻¹Eᵀ, and A follows from the triangle of
+    # P: beside what features that repeat each other leave open, W⁻¹ or PᵀP would lose the digits of what they say
+    columns = np.empty((L, first))
+    R = np.zeros((L, width))
+    T = np.empty((L, width))
     whole = True
     for a in range(K):
         for i in range(n):
             for j in range(n):
-                table[i, j] = S[a, i, j] + pull[i, j]
-            for j in range(L):
-                table[i, first + j] = E[a, j, i]
-        if math.isnan(factor(table)):
-            A[a] = math.nan
-            whole = False
-            continue
-        backward(table, table, first, False)
+                noise[i, j] = S_squared[a, i, j] + shared[i, j]
+        definite = not math.isnan(factor(noise))
         for i in range(n):
             for j in range(n):
-                noise[i, j] = S_squared[a, i, j] + shared[i, j]
-        if math.isnan(factor(noise)):
+                table[i, j] = S[a, i, j] + pull[i, j]
+                table[i, second + j] = noise[j, i] if j <= i else 0.0
+            for j in range(L):
+                table[i, first + j] = E[a, j, i]
+        if not definite or math.isnan(factor(table)):
             A[a] = math.nan
             whole = False
             continue
-        clear(product)
-        for i in range(n):
-            subtract_row(product, i, noise, (i * first, 1, i, n), table, (first, 0, width))
-        clear(upper)
-        subtract_product(upper, product, 0, product, 0)
-        for i in range(L):
-            for j in range(i, L):
-                covariance[i, j] = -upper[i, j]
-                covariance[j, i] = covariance[i, j]
-        if math.isnan(invert_into(covariance, A[a])):
+        clear(columns)
+        for j in range(L):
+            subtract_row(columns, j, table, (first + j, second + first, 0, n), table, (second, 0, first))
+            R[j, j] = dot_at(columns, j * first, columns, j * first, n)
+        if not triangle_of(columns, n, R):
             A[a] = math.nan
             whole = False
+            continue
+        invert_factor(R, T)
+        backward(R, T, 0, True)
+        for i in range(L):
+            for j in range(i + 1):
+                A[a, i, j] = T[i, j]
+                A[a, j, i] = T[i, j]
     return whole
 
 

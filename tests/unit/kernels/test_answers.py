@@ -68,6 +68,15 @@ def test_how_precise_a_regression_is(rng, L, m, extra):
     assert [np.isnan(A[a]).all() for a in range(K)] == [False, True, False]
 
 
+@pytest.mark.parametrize("pull", [1e-4, 1e-6, 1e-8])
+def test_the_precision_of_what_repeated_features_say_together_keeps_its_digits(pull):
+    """Three copies in other units: ``S² = S`` and a noise of the pull make ``A = W``, whose inverse is ``1/pull``."""
+    u = np.array([1.0, 3.7, -0.021])
+    S, D, A = 40.0 * np.outer(u, u)[None], pull * np.diag(u * u), np.empty((1, 3, 3))
+    assert answers.answers_precision(S, S.copy(), D, D, np.eye(3)[None], A)
+    np.testing.assert_allclose(A[0], S[0] + D, rtol=1e-14)
+
+
 @SIZES
 def test_sums_over_arms_and_what_they_tell_of_a_regression(rng, L, m):
     K, d = 3, L + m
