@@ -76,13 +76,14 @@ def test_degenerate_data_have_no_order_either(number):
 # that is first set when an episode has begun; a feature that varies in a guess alone; a log that fits exactly; features
 # of which an arm's few rows are zero, or repeat each other; answers of so much weight that B is in the thousands; a
 # feature that is wild twice; exact constraints, of one arm, that leave two variances open;
-# features of known scale that do not vary in the rounds, twice; a sandwich of few rows
+# features of known scale that do not vary in the rounds, twice; a sandwich of few rows; a log of 0 and 1
+# with a single 1; repeated features in a log of few rows
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "number",
     [
         *(8004, 12005, 15000, 16007, 29000, 32008, 62002, 64003, 68002, 80007, 80009, 81004, 89005, 97011),
-        *(200021, 7300060, 7300463, 7300486, 8102301),
+        *(200021, 7300060, 7300463, 7300486, 8102301, 8102393, 8102439),
     ],
 )
 def test_degenerate_data_have_no_units_either(number):

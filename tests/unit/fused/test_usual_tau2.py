@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sidelight as sl
-from sidelight.learners.fused.unexplained import LARGER, UNTOLD, usual_tau2
+from sidelight.learners.fused.unexplained import LARGER, UNTOLD, rate_floor, usual_tau2
 
 
 def test_hidden_weights_of_the_recorded_ones_size():
@@ -36,3 +36,21 @@ def test_a_noisy_log_with_derived_features_stays_precise(noise, share, seed):
     [entry] = learner.logs
     taken = entry.tau2 / entry.s2
     assert (taken < share).all() if noise > 1.0 else (taken >= share).all()
+
+
+def test_an_arm_without_a_success_is_not_known_to_have_none(rng):
+    """Of 40 rows without a success half a one in 41 is as likely; no more than all arms leave, or half a one in all."""
+    counts = np.array([40.0, 3.0, 2_000.0])
+    own, whole = 0.5 / 41.0, 0.5 / 2_044.0
+    np.testing.assert_allclose(rate_floor(counts, 0.02), [own * (1 - own), 0.02, (1 - 0.5 / 2_001) * 0.5 / 2_001])
+    np.testing.assert_allclose(rate_floor(counts, 0.0), np.full(3, whole * (1.0 - whole)))
+    X, arms = rng.normal(size=(2_000, 2)), rng.choice(3, size=2_000, p=[0.03, 0.37, 0.6])
+    rewards = ((arms > 0) & (rng.random(2_000) < 0.05)).astype(float)
+    log = sl.LogSummary.from_arrays(X, arms, rewards, sl.Schema.for_arrays(3, recorded=2, n_arms=3))
+    rows = float(log.counts[0])
+    assert rows >= 32.0
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log))
+    assert log.residual_variances[0] == 0.0
+    assert learner.logs[0].s2[0] == pytest.approx(0.5 / (rows + 1.0) * (1.0 - 0.5 / (rows + 1.0)))
+    # arms that have successes say themselves how their rewards vary
+    np.testing.assert_array_equal(learner.logs[0].s2[1:], log.residual_variances[1:])

@@ -15,7 +15,7 @@ from sidelight.side.evidence import AnswersHalf, hidden_variance
 from sidelight.side.robust import LEAST
 from sidelight.theory import scarcity_factor
 
-__all__ = ["UNTOLD", "Known", "Unexplained", "least_tau2", "most_square", "most_tau2", "usual_tau2"]
+__all__ = ["UNTOLD", "Known", "Unexplained", "least_tau2", "most_square", "most_tau2", "rate_floor", "usual_tau2"]
 
 #: the part of what a log left unexplained that is taken for the hidden features' doing while nothing tells it
 UNTOLD = 0.5
@@ -75,6 +75,21 @@ def usual_tau2(moments: Array, scales: Array, mean_square: float) -> Array:
     return np.asarray(LARGER * mean_square * (np.einsum("aii->ai", moments) / np.square(scales)).sum(axis=1))
 
 
+def rate_floor(counts: Array, pooled: float) -> Array:
+    """(K_j,)  The least that ``s²`` of an arm is taken for where rewards are 0 or 1.
+
+    An arm of ``n`` rows whose rewards are all 0, or all 1, leaves no residuals, which does not say that it always pays
+    that: its rate is as well half a success in ``n + 1`` rows.  No more than all arms leave together, of which half a
+    success in all rows is the least.
+
+    Args:
+        counts: (K_j,)  rows of each arm.
+        pooled: what the regressions of all arms leave.
+    """
+    own, whole = 0.5 / (counts + 1.0), 0.5 / (float(counts.sum()) + 1.0)
+    return np.asarray(np.minimum(own * (1.0 - own), max(pooled, whole * (1.0 - whole))))
+
+
 class Known(NamedTuple):
     """What a learner knows of the weights, from which its logs take ``τ²``.
 
@@ -130,6 +145,8 @@ class Unexplained:
         # no scale
         self.least = NOISE_FLOOR * second if second > 0 else 1.0
         self.s2 = np.where(np.isfinite(self.s2), np.maximum(self.s2, self.least), max(second, self.least))
+        if summary.binary_rewards:
+            self.s2 = np.maximum(self.s2, rate_floor(self.counts, float(summary.pooled_residual_variance)))
         # where nothing is hidden there is nothing for it to explain
         self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
         #: whether features computed from others are among the recorded ones
