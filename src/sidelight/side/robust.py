@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize, triangle
+from sidelight.linalg import Array, inverse, product, pseudo_inverse, solve, symmetric_eigen, symmetrize, triangle
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["Sandwich", "sandwiched"]
@@ -75,28 +75,36 @@ class Sandwich:
         own, tau2, s2 = np.maximum(self._values, 0.0), tau2[:, None], s2[:, None]
         if not whole:
             own = np.minimum(own, tau2 + np.maximum(own - s2, 0.0))
-        inverse = tau2 / np.maximum(own, LEAST * s2)
+        ratios = tau2 / np.maximum(own, LEAST * s2)
         inside = symmetrize(product(product(self._into, A), np.swapaxes(self._into, 1, 2)))
         for a in np.flatnonzero(~self._seen.all(axis=1)):
-            _apart(inside[a], self._seen[a])
+            _apart(inside[a], A[a], self._back[a], self._seen[a])
         values, vectors = symmetric_eigen(inside)
         # A is positive definite, but for rounding in directions that hardly any answer has
         values = np.maximum(values, 1e-15 * values[..., -1:])
         half = product(vectors * np.sqrt(values)[:, None, :], np.swapaxes(vectors, 1, 2))
         turned = product(self._back, product(half, self._vectors))
-        return symmetrize(product(turned * inverse[:, None, :], np.swapaxes(turned, 1, 2)))
+        return symmetrize(product(turned * ratios[:, None, :], np.swapaxes(turned, 1, 2)))
 
 
-def _apart(A: Array, seen: NDArray[np.bool_]) -> None:
-    """Make of the precision ``A`` (L, L), in place, that of the directions ``seen`` (L,), whatever the others are.
+def _apart(inside: Array, A: Array, back: Array, seen: NDArray[np.bool_]) -> None:
+    """Make of the precision ``inside`` (L, L), in place, that of the directions ``seen`` (L,), whatever the others are.
 
-    Which coordinates the others have is arbitrary where no row has them, and must not matter.
+    Which coordinates the others have is arbitrary where no row has them, and must not matter.  From the covariance of
+    what is seen: of a difference of precisions nothing is left where answers say much about features that repeat each
+    other and little about what one row has of them.
+
+    A: (L, L)  in features' own units   back: (L, L)  the directions in these, in columns
     """
     some, others = np.flatnonzero(seen), np.flatnonzero(~seen)
-    across = A[np.ix_(some, others)]
-    known = product(across, product(pseudo_inverse(A[np.ix_(others, others)]), across.T))
-    A[np.ix_(some, some)] = symmetrize(A[np.ix_(some, some)] - known)
-    A[np.ix_(some, others)], A[np.ix_(others, some)] = 0.0, 0.0
+    own = np.ascontiguousarray(back[:, some])
+    try:
+        found = solve(A, own)
+    except np.linalg.LinAlgError:
+        # so many answers that rounding errors exceed what keeps it positive definite
+        found = product(pseudo_inverse(A), own)
+    inside[np.ix_(some, some)] = inverse(symmetrize(product(own.T, found)))
+    inside[np.ix_(some, others)], inside[np.ix_(others, some)] = 0.0, 0.0
 
 
 def sandwiched(G: Array, g: Array, middle: Array, s2: Array) -> tuple[Array, Array]:

@@ -96,3 +96,17 @@ def test_directions_without_rows_and_arms_without_any(rng):
     for whole in (False, True):
         found = Sandwich(log, log.meat, log.residual_variances).of_answers(some_answers(rng), 0.5 * s2, s2, whole)
         assert (np.linalg.eigvalsh(found) > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_answers_say_about_a_single_row_keeps_its_digits(seed):
+    """Even residuals leave the variance along the row ``x`` what it was, ``xᵀA⁻¹x``, whatever other directions say."""
+    rng = np.random.default_rng(seed)
+    X, arms = rng.normal(size=(41, L)), np.append(np.zeros(40, dtype=int), 1)
+    schema = sl.Schema.for_arrays(L + 1, recorded=L, n_arms=K)
+    log = sl.LogSummary.from_arrays(X, arms, rng.normal(size=41), schema)
+    s2, sizes = np.asarray(log.residual_variances), np.array([16.0, 5e-3, 1e-4])
+    A = np.broadcast_to(np.diag(sizes), (K, L, L)).copy()
+    found = Sandwich(log, s2[:, None, None] * log.grams, s2).of_answers(A, 0.3 * s2, s2, False)
+    x = X[40]
+    assert x @ np.linalg.solve(found[1], x) == pytest.approx(float(np.sum(x * x / sizes)), rel=1e-6)
