@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import ContextError, InputError
-from sidelight.kernels.sums import Answers, add_answer, add_probabilities
+from sidelight.kernels.sums import Answers, add_answer, add_answers
 from sidelight.linalg import Array
 from sidelight.logs.schema.naming import by_name
 from sidelight.logs.summary import LogSummary
@@ -144,7 +144,8 @@ class AnswerSums:
     def add_probabilities(self, x: Array, probabilities: Array, probability: float) -> None:
         """One answer "I would take arm ``a`` with probability ``p_a``"."""
         weight = 1.0 / probability
-        add_probabilities(self.arrays, x, probabilities, weight)
+        named = np.flatnonzero(probabilities > 0.0)
+        add_answers(self.arrays, x[None], named, weight * probabilities[named])
         y = self._with_one(x)
         weights = weight * probabilities
         self.heaviest = np.maximum(self.heaviest, weights)

@@ -11,7 +11,6 @@ from sidelight.kernels.ridge import take_row
 from sidelight.kernels.ridge_choice import choose_among
 from sidelight.kernels.ridge_updates import take_in
 from sidelight.kernels.state import state_of
-from sidelight.kernels.sums import add_one_answer
 
 __all__ = ["Rounds", "play"]
 
@@ -33,16 +32,18 @@ class Rounds(NamedTuple):
 
 
 @kernel
-def play(arena, sizes, rounds, answers, cursor):  # type: ignore[no-untyped-def]
+def play(arena, sizes, rounds, cursor):  # type: ignore[no-untyped-def]
     """Rounds ``t, t+1, …``: the old policy's answer (phase 0), then a decision and its reward (phase 1).
 
-    Comes back when ``room`` events or ``answer_room`` answers have been taken in, when the arm just played is due for a
-    refresh, or after ``calm`` events at a reward that surprises, so that the learner can do what is due; returns the
-    round and phase to go on with, what was taken in, the arm that is due or −1, and whether it ended with a surprise.
+    No decision looks at the answers, so here they are counted alone; ``sums.add_answers`` takes them in afterwards.
+
+    Comes back when ``room`` events or ``answer_room`` answers have come, when the arm just played is due for a refresh,
+    or after ``calm`` events at a reward that surprises, so that the learner can do what is due; returns the round and
+    phase to go on with, what has come, the arm that is due or −1, and whether it ended with a surprise.
     Where an arm may be tried in doubt of the log (``doubt · spent`` is the limit of ``to_doubt``), ``draws`` decide by
     a fair coin.
 
-    rounds: ``Rounds``   answers: ``sums.Answers``   cursor: ``(t, phase, room, answer_room, calm)``
+    rounds: ``Rounds``   cursor: ``(t, phase, room, answer_room, calm)``
     """
     s = state_of(arena, sizes)
     t, phase, room, answer_room, calm = cursor
@@ -55,8 +56,6 @@ def play(arena, sizes, rounds, answers, cursor):  # type: ignore[no-untyped-def]
         if phase == 0:
             phase = 1
             if rounds.answers.shape[0] > 0:
-                a = rounds.answers[t]
-                add_one_answer(answers, rounds.X[t], a, 1.0, y)
                 events += 1
                 taken += 1
                 if events >= room or taken >= answer_room:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sidelight.kernels.ridge_rounds import Rounds, play
 from sidelight.kernels.running import play_running
+from sidelight.kernels.sums import add_answers
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.running import RunningOFUL
 from sidelight.linalg import Array
@@ -72,12 +73,14 @@ def _ridge_rounds(
             continue
         arena, sizes, _ = learner._held
         part = rounds._replace(X=X[:stop], rewards=rewards[:stop])
-        start = t
+        start, asked = t, t + phase
         t, phase, events, taken, due, surprised = play(
-            arena, sizes, part, sums, (t, phase, room, answer_room, learner._calm())
+            arena, sizes, part, (t, phase, room, answer_room, learner._calm())
         )
+        if taken:
+            add_answers(sums, X[asked : asked + taken], named[asked : asked + taken], np.ones(taken))
         played = rounds.played[start:t]
-        learner._took_rows(X[start:t], played, np.take_along_axis(rewards[start:t], played[:, None], axis=1)[:, 0])
+        learner._took_rows(X[start:t], played, rewards[np.arange(start, t), played])
         if due >= 0:
             learner._refresh_arm(due)
         learner.n_contexts += events - taken
