@@ -2,8 +2,9 @@
 
 ``product``, ``inverse``, ``solve``, ``log_det``, ``symmetric_eigen``, ``pseudo_inverse``, ``orthogonal``, ``triangle``
 and ``log``, ``exp``, ``log1p``, ``power``, ``log_gamma``, ``chi_square_tail`` run compiled loops of
-``kernels`` in a fixed order, and ``square`` is one multiplication.  Everything that a learner
-computes when it observes, answers or refreshes uses these, never BLAS, LAPACK or the C library.
+``kernels`` in a fixed order, ``square`` is one multiplication, and ``in_order`` adds one array after the other.
+Everything that a learner computes when it observes, answers or refreshes uses these, never BLAS, LAPACK or the C
+library.
 
 Notation (one arm): ``M`` is ``(L, d)``, ``m = d − L``, ``N`` is a ``(d, m)`` basis of the kernel of ``M``.
 """
@@ -26,6 +27,7 @@ __all__ = [
     "chi_square_tail",
     "eigenvalues",
     "exp",
+    "in_order",
     "inverse",
     "kernel_of",
     "kernel_of_structured",
@@ -138,8 +140,10 @@ def inverse(A: ArrayLike) -> Array:
     """``A⁻¹`` (…, m, m) of symmetric positive definite matrices, symmetric to the bit; else LinAlgError."""
     stack, lead = _stack(A)
     out = np.empty_like(stack)
-    for a in range(len(stack) if stack.shape[1] else 0):
-        if math.isnan(spd.invert(stack[a], out[a])):
+    if out.size:
+        log_dets = np.empty(len(stack))
+        spd.invert_stack(stack, out, log_dets)
+        if np.isnan(log_dets).any():
             raise _not_definite()
     return out.reshape(*lead, *stack.shape[1:])
 
@@ -310,6 +314,14 @@ def power(x: ArrayLike, y: ArrayLike) -> Any:
 def square(x: Numbers) -> Numbers:
     """``x·x``.  Python takes ``x**2`` of a number from the C library, whose last bit depends on the processor."""
     return x * x
+
+
+def in_order(A: Array) -> Array:
+    """``Σ_a A_a`` over the first axis, added up in order, so that no processor adds in another one.  (n, …), n ≥ 1"""
+    total: Array = A[0].copy()
+    for part in A[1:]:
+        total += part
+    return total
 
 
 def log_gamma(x: ArrayLike) -> Any:

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from sidelight.arrays import Array
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.elimination import scale_row, subtract_four, subtract_row
@@ -127,9 +128,17 @@ def invert_into(A, inverse):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def invert(A, inverse):  # type: ignore[no-untyped-def]
+def invert_stack(A, inverses, log_dets):  # type: ignore[no-untyped-def]
+    """``invert_into`` for every matrix of a stack.  A, inverses: (K, m, m)   log_dets: (K,)"""
+    for a in range(A.shape[0]):
+        log_dets[a] = invert_into(A[a], inverses[a])
+
+
+def invert(A: Array, inverse: Array) -> float:
     """``inverse = A⁻¹`` by Cholesky; returns ``log det A``, or NaN where A is not positive definite.  Both: (m, m)"""
-    return invert_into(A, inverse)
+    log_det = np.empty(1)
+    invert_stack(A[None], inverse[None], log_det)
+    return float(log_det[0])
 
 
 @kernel

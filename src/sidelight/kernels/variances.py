@@ -75,7 +75,10 @@ def arm_noises(ratio, free, centre, spreads, weights, steps, out):  # type: igno
             for _ in range(steps):
                 half = 0.5 * ratio[a] * exp(-at)
                 slope = -0.5 * free[a] + half - (at - centre) / spread
+                before = at
                 at += min(max(slope / (half + 1.0 / spread), -1.0), 1.0)
+                if at == before:  # every further step would be this one
+                    break
             half = 0.5 * ratio[a] * exp(-at)
             off = at - centre
             values[j] += -0.5 * free[a] * at - half - 0.5 * off * off / spread - 0.5 * log(1.0 + spread * half)

@@ -117,14 +117,16 @@ class Automatic:
         d = len(order)
         if not len(self.alike):
             self.excess, self.alike = np.zeros(d + 1), np.zeros(d + 1)
-        self.units = Units.of(tally, self.constant)
-        tally.squares += self.excess[order]
-        tally.rewards[2] += self.excess[d]
+        self.units = wide = Units.of(tally, self.constant)
         unknown = order[~self.units.known]
         self.alike[unknown] = tally.rows[~self.units.known]
         if not self.units.reward_known:
             self.alike[d] = tally.rewards[0]
-        self.ranges = Ranges.of(Units.of(tally, self.constant), order, self.alike)
+        if self.excess.any():  # ranges are wider by what was wild
+            tally.squares += self.excess[order]
+            tally.rewards[2] += self.excess[d]
+            wide = Units.of(tally, self.constant)
+        self.ranges = Ranges.of(wide, order, self.alike)
         return self.units
 
     def admit(self, x: Array, reward: float, name: Callable[[int], str]) -> tuple[Array, float, bool]:

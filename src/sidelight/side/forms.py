@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sidelight.kernels.misfit import FORMS, SQUARES
-from sidelight.linalg import Array, apply, inverse, product
+from sidelight.linalg import Array, apply, in_order, inverse, product
 
 __all__ = ["NOTHING", "Forms", "forms_of", "largest_pairs"]
 
@@ -58,7 +58,7 @@ def forms_of(bent: Array, grams: Array, counts: Array, weights: Array, constant:
     directions, curvatures = np.zeros((K, FORMS, SQUARES, d)), np.zeros((K, FORMS, SQUARES))
     # the arms one by one, and all of them together
     counts = np.append(counts, float(counts.sum()))[:, None, None]
-    moments = np.concatenate([grams, np.cumsum(grams, axis=0)[-1:]]) / counts
+    moments = np.concatenate([grams, in_order(grams)[None]]) / counts
     covariances, means = _centred(moments, moments, constant)
     # a feature that did not vary in the rounds, although its scale is known from elsewhere: only rounding is left
     squares = np.einsum("aii->ai", moments)
@@ -69,7 +69,7 @@ def forms_of(bent: Array, grams: Array, counts: Array, weights: Array, constant:
     size = (own * apply(covariances[:K], own)).sum(axis=1)
     directions[:, 0, 0] = own / np.sqrt(np.where(size > 0.0, size, 1.0))[:, None]
     curvatures[:, 0, 0] = np.where(size > 0.0, 1.0, 0.0)
-    errors, _ = _centred(np.concatenate([bent, np.cumsum(bent, axis=0)[-1:]]) / counts, moments, constant)
+    errors, _ = _centred(np.concatenate([bent, in_order(bent)[None]]) / counts, moments, constant)
     for one in (covariances, errors):
         one[still[:, :, None] | still[:, None, :]] = 0.0
     found, sizes = largest_pairs(errors, covariances, _precisions(covariances, moments))

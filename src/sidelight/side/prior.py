@@ -22,7 +22,7 @@ Here is what a prior is; ``side.deviations`` has the sums over arms, ``side.prio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sidelight.kernels.prior import PREFERENCE
@@ -86,7 +86,7 @@ class Prior:
         mean: (d,)   covariance: (d, d)  ``Ω + Cov(μ̂)``   precision: its inverse; of an arm without preferences.
         hyper: the variances of highest ``log p``.
         widening: (b,)  the posterior mean of each block's variance, relative to that; what it was made with.
-        log_marginal: of the evidence it was learned from.
+        marginal: computes ``log_marginal``.
         means: (K, d)  ``X_aβ̂``   precisions: (K, d, d)  ``(Ω + X_aCov(β̂)X_aᵀ)⁻¹``; None without preferences.
     """
 
@@ -95,9 +95,17 @@ class Prior:
     precision: Array
     hyper: Hyper
     widening: tuple[float, ...]
-    log_marginal: float
+    marginal: Callable[[], float]
     means: Array | None = None
     precisions: Array | None = None
+
+    @property
+    def log_marginal(self) -> float:
+        """``log p`` of the evidence it was learned from at the variances ``hyper``.
+
+        Computed when asked for: where variances stay as they were it takes one more pass over all arms' evidence.
+        """
+        return self.marginal()
 
 
 def reference_variance(units: Units, d: int) -> float:

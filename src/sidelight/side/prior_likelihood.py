@@ -199,17 +199,17 @@ class PriorLikelihood:
             stretched = replace(shrunk, S=shared.quadratic(shrunk.S), t=shared.linear(shrunk.t))
             _, mean, C = log_marginal(stretched, kappa2)
             own, mean, C = self._level.prior(own, mean, C, arm, shared)
-        covariance = own + C[:d, :d]
+        covariance, marginal = own + C[:d, :d], functools.partial(self.log_marginal, hyper)
         common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
         if preferences is None:
-            return Prior(*common, hyper, widening, self.log_marginal(hyper))
+            return Prior(*common, hyper, widening, marginal)
         # XCXᵀ of X = [I, Zᵀ], part by part: there are few preferences
         Zt, across = np.swapaxes(preferences, 1, 2), product(np.swapaxes(preferences, 1, 2), C[d:, :d])
         within = product(product(Zt, C[d:, d:]), preferences)
         covariances = covariance + (across + np.swapaxes(across, 1, 2)) + symmetrize(within)
         precisions = units.precision(inverse(covariances))
         means = units.weights(_means(mean, preferences, d))
-        return Prior(*common, hyper, widening, self.log_marginal(hyper), means, precisions)
+        return Prior(*common, hyper, widening, marginal, means, precisions)
 
     def _mean_variances(self, hyper: Hyper) -> Array:
         """Prior variances of ``β`` (d + q,), the common mean and the weights along preferences: ``κ²`` of each."""

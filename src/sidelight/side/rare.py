@@ -40,7 +40,9 @@ class RareContexts:
     """
 
     def __init__(self, summary: LogSummary, directions: Array) -> None:
-        U = self._directions = directions
+        U = directions
+        #: None where there is no intercept, and so nothing to take features around
+        self._directions = None if np.array_equal(U, np.eye(len(U))) else U
         rows = np.asarray(summary.counts, dtype=np.float64)
         moments, L = np.asarray(summary.second_moments), max(summary.n_recorded, 1)
         # as many rows of all arms as there are features, so that an arm has been in every direction
@@ -57,5 +59,6 @@ class RareContexts:
             counts: (K,)  their number.
         """
         L, U = max(grams.shape[1], 1), self._directions
-        leverages = (self._inverse * product(U.T, product(grams, U))).sum(axis=(1, 2)) / np.maximum(counts, 1.0)
+        moved = grams if U is None else product(U.T, product(grams, U))
+        leverages = (self._inverse * moved).sum(axis=(1, 2)) / np.maximum(counts, 1.0)
         return np.asarray(np.maximum(leverages - USUAL * L, 1.0))

@@ -25,7 +25,7 @@ from sidelight.learners.log_facts import NOISE_FLOOR
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, log_det, square
+from sidelight.linalg import Array, apply, in_order, log_det, square
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.intersection import intersection_shares
 from sidelight.side.prior import Prior
@@ -204,8 +204,7 @@ class Relearning(Proven):
         if not self.n_contexts:
             return None
         d, sums = self.n_features, self.context_sums
-        # added up in order, so that no processor adds in another one
-        return Contexts(self._weight_of_rounds(), sums[d : 2 * d].copy(), np.cumsum(self.grams, axis=0)[-1])
+        return Contexts(self._weight_of_rounds(), sums[d : 2 * d].copy(), in_order(self.grams))
 
     def _usual_weights(self) -> tuple[Array, float] | None:
         """Scales of features (d,), 0 for derived ones and unknown scales, and the mean square of recorded weights.
@@ -237,12 +236,13 @@ class Relearning(Proven):
         """
         assert self.automatic is not None
         automatic, preferences = self.automatic, self._preferences(units)
-        most, competing, variances = self._noise_guess(units), automatic.competes(), self._cautious_variances()
+        competing, variances = automatic.competes(), self._cautious_variances()
         told = cache(lambda: self._spread_of_logs(units))
         learned = automatic.learn(*self._evidence(variances), units, told, preferences)
-        if self.settings.noise != "auto" or self.binary or not competing or automatic.variance <= most:
+        if self.settings.noise != "auto" or self.binary or not competing:
             return
-        if (hidden := told()) is None:
+        most = self._noise_guess(units)
+        if automatic.variance <= most or (hidden := told()) is None:
             return
         rounds, unit = self._arm_rounds(), units.reward_variance
         squares = units.squares(self.squares, self.moments, self.grams)
