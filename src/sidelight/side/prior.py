@@ -23,7 +23,8 @@ Here is what a prior is; ``side.deviations`` has the sums over arms, ``side.prio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidelight.kernels.prior import PREFERENCE
 from sidelight.linalg import Array
@@ -32,9 +33,10 @@ from sidelight.side.coordinates import Units
 __all__ = ["Hyper", "Prior", "reference_variance"]
 
 
-@dataclass(frozen=True)
-class Hyper:
+class Hyper(NamedTuple):
     """Variances of the prior, in scaled features.
+
+    A tuple, because a search makes thousands and looks them up by their values: a frozen dataclass does both in Python.
 
     Attributes:
         variances: one ``ω`` for each block.
@@ -56,7 +58,7 @@ class Hyper:
 
     def with_variance(self, k: int, variance: float) -> Hyper:
         """With another variance of the ``k``-th block."""
-        return replace(self, variances=(*self.variances[:k], variance, *self.variances[k + 1 :]))
+        return self._replace(variances=(*self.variances[:k], variance, *self.variances[k + 1 :]))
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -70,7 +72,7 @@ class Hyper:
 
     def widened(self, factors: Sequence[float]) -> Hyper:
         """With the variance of every block multiplied by its own factor."""
-        return replace(self, variances=tuple(v * f for v, f in zip(self.variances, factors, strict=True)))
+        return self._replace(variances=tuple(v * f for v, f in zip(self.variances, factors, strict=True)))
 
     def rescaled(self, ratio: float) -> Hyper:
         """These variances in units of rewards whose variance is ``ratio`` times what it was."""

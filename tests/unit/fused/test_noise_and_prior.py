@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,8 +44,8 @@ def collapsed(learner: sl.FusedOFUL) -> None:
     assert automatic is not None
     assert automatic.hyper is not None
     first, *_ = automatic.hyper.variances
-    automatic.hyper = replace(
-        automatic.hyper, variances=(first, *[1e-4 * first] * (len(automatic.hyper.variances) - 1))
+    automatic.hyper = automatic.hyper._replace(
+        variances=(first, *[1e-4 * first] * (len(automatic.hyper.variances) - 1))
     )
     assert isinstance(automatic.hyper, Hyper)
     automatic.events, automatic.search_at = 96, 0

@@ -18,8 +18,9 @@ WORLDS = {
 }
 
 
-@pytest.fixture(params=sorted(WORLDS))
+@pytest.fixture(params=sorted(WORLDS), scope="module")
 def world(request: pytest.FixtureRequest):
+    """Read only: a world's moments take a quarter of a second, once."""
     return WORLDS[request.param]()
 
 

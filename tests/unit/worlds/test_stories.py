@@ -17,8 +17,9 @@ from sidelight.worlds.signals import ERAS, FEATURES, PLANS, TrafficWorld
 STORIES = {"dosing": DosingWorld, "traffic": lambda: TrafficWorld(seed=1)}
 
 
-@pytest.fixture(params=sorted(STORIES))
+@pytest.fixture(params=sorted(STORIES), scope="module")
 def world(request):
+    """Read only: a world's moments take half a second, once."""
     return STORIES[request.param]()
 
 
@@ -123,7 +124,7 @@ def test_eras_are_summarized_one_by_one():
 # lies
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def honest():
     return ConfoundedWorld(seed=6, n_arms=6, n_features=5, n_hidden=2, noise=0.2)
 
