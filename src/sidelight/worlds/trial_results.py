@@ -16,6 +16,9 @@ from sidelight.worlds.protocol import Floats
 
 __all__ = ["ReplayResult", "ReplayedRun", "bootstrap_interval"]
 
+#: rows that a bootstrap draws at a time
+_DRAWN = 1 << 16
+
 
 class ReplayedRun(NamedTuple):
     """One learner's run: accepted rows, arms and rewards, and how many rows were offered before each."""
@@ -164,7 +167,7 @@ def _mean_of_runs(runs: list[Floats], repeats: int, level: float) -> tuple[float
 
 def _bootstrap(values: Floats, repeats: int, rng: np.random.Generator) -> Floats:
     """Means of ``repeats`` resamples, ``(repeats,)``."""
-    means = np.empty(repeats)
-    for i in range(repeats):
-        means[i] = values[rng.integers(len(values), size=len(values))].mean()
-    return means
+    n = len(values)
+    # many resamples in one call, drawn one after the other as single calls would draw them, in memory that is bounded
+    blocks = np.diff([*range(0, repeats, max(_DRAWN // n, 1)), repeats])
+    return np.concatenate([values[rng.integers(n, size=(block, n))].mean(axis=1) for block in blocks])

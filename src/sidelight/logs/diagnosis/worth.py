@@ -319,7 +319,8 @@ def _rounds(model: _Model, information: float, horizon: int) -> float:
         warm.append(cost(_after(ridge + precision * evidence, information * t / K, model.moments)))
     target = float(np.trapezoid(warm, times))
     grid = np.concatenate([[0.0], np.geomspace(1.0, _LONGEST + horizon, 80)])
-    rates = np.array([cost(_after(ridge, information * t / K, model.moments)) for t in grid])
+    colder = _after(np.broadcast_to(ridge, (len(grid), d, d)), information * grid / K, model.moments)
+    rates = np.array([cost(V) for V in colder])
     total = np.concatenate([[0.0], np.cumsum(np.diff(grid) * (rates[1:] + rates[:-1]) / 2)])
 
     def ahead(n: float) -> float:
@@ -334,18 +335,19 @@ def _rounds(model: _Model, information: float, horizon: int) -> float:
     return 0.5 * (low + high)
 
 
-def _after(V: np.ndarray, rounds: float, moments: np.ndarray) -> np.ndarray:
-    """``V`` (..., d, d) after ``m`` random rounds: ``V + mΣ/(1 + δ)``, ``δ = tr Σ(V + mΣ/(1 + δ))⁻¹``."""
-    if rounds <= 0:
-        return V
+def _after(V: np.ndarray, rounds: float | np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """``V`` (..., d, d) after ``m`` random rounds: ``V + mΣ/(1 + δ)``, ``δ = tr Σ(V + mΣ/(1 + δ))⁻¹``.
+
+    rounds: one number, or one for each matrix (...)
+    """
     delta = np.zeros(V.shape[:-2])
     for _ in range(12):
-        gained = rounds / (1.0 + delta)[..., None, None] * moments
+        gained = (rounds / (1.0 + delta))[..., None, None] * moments
         # damped iteration: undamped steps oscillate around the fixed point
         delta = 0.5 * (
             delta + np.trace(np.linalg.solve(V + gained, np.broadcast_to(moments, V.shape)), axis1=-2, axis2=-1)
         )
-    return np.asarray(V + rounds / (1.0 + delta)[..., None, None] * moments)
+    return np.asarray(V + (rounds / (1.0 + delta))[..., None, None] * moments)
 
 
 def _representative(model: _Model, d: int) -> np.ndarray:
