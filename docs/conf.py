@@ -17,10 +17,11 @@ from docutils.statemachine import StringList
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 # before Rich looks: what commands print in the reference is as wide as a page, and has no colours
 os.environ |= {"COLUMNS": "92", "TERM": "dumb", "NO_COLOR": "1"}
-# The trees of all pages stay until the end: looking for garbage among them took a third of the build's time.
-gc.set_threshold(1_000_000)
 
 import sidelight
+
+# The trees of all pages stay until the end: looking for garbage among them took a third of the build's time.
+gc.set_threshold(1_000_000)
 
 project = "Sidelight"
 author = "The Sidelight developers"
