@@ -92,10 +92,11 @@ def differences(told: Told, pool: Pool, fit: Fit, at: Strengths, chances: Array)
     Ht = np.swapaxes(H, 1, 2)
     slopes, level = _expected_differences(told, fit, at.levels)
     rest = told.squared + _fading_error(told, fit, at.levels) + (_shared_error(pool, fit) - slopes - level)
-    of_level = np.zeros(E.shape[:2])
-    if (c := told.frame.constant) is not None:
+    of_level, of_levels = np.zeros(E.shape[:2]), np.ones(chances.shape[1])
+    # estimators of older files may have 0, no level at all, of which there are no multiples
+    if (c := told.frame.constant) is not None and at.levels > 0.0:
         of_level = math.sqrt(level[c, c]) * H[:, c]
-    of_levels = LEVEL_GRID[: chances.shape[1]] * leaning_of(len(told.unit)) / at.levels
+        of_levels = LEVEL_GRID * leaning_of(len(told.unit)) / at.levels
     scales = np.asarray(at.slopes / SLOPE_GRID), of_levels
     return Differences(product(Ht, product(rest, H)), product(Ht, product(slopes, H)), of_level, scales, chances)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.frame import Frame
+from sidelight.hidden.frame import Frame, power_of_two
 from sidelight.hidden.framed_sums import Told
 from sidelight.hidden.pooling import FLAT, Pool, bent_metric
 from sidelight.hidden.unasked import leaning_of
@@ -213,14 +213,20 @@ def first_strengths(frame: Frame, guess: float) -> Strengths:
 
 
 class Apart(NamedTuple):
-    """Sums of the arms' residuals from the pooled regression.
+    """Sums of the arms' residuals from the pooled regression, in coordinates of scale one but for a power of two.
+
+    Feature by feature the log of the determinants is another one in other units, by as much as rounding then differs.
 
     Attributes:
+        S: (K, n, n)  Gram matrices of the answers   D: (n, n)  second moments   mean: (n,)  of the coordinates.
         gap: (K, n, m)  ``U_a = Z_aᵀY_a = S12(a) − S11(a)θ_pool``.
         squares: (m, m)  ``Σ_aY_aᵀY_a``, and ``m + 1`` residuals of the pool.
         free: how many answers that is, less what the pool has used up.
     """
 
+    S: Array
+    D: Array
+    mean: Array
     gap: Array
     squares: Array
     free: float
@@ -233,7 +239,14 @@ class Apart(NamedTuple):
         leave = np.concatenate([-pool.theta, np.eye(m)])
         squares = product(leave.T, product(np.sum(told.S, axis=0), leave)) + (m + 1) * pool.residual
         used = n - float(np.sum(pool.inverse * pool.pull))
-        return cls(gap, squares, max(float(np.sum(told.counts)) - used, 0.0) + m + 1)
+        free = max(float(np.sum(told.counts)) - used, 0.0) + m + 1
+        S, D, mean = told.S[:, :n, :n], told.D, told.frame.mean
+        # a feature that did not vary in the log has no scale in the frame
+        if np.isnan(np.diagonal(told.frame.D)).any():
+            scales = power_of_two(np.sqrt(np.diagonal(D)))
+            both = scales[:, None] * scales
+            S, D, mean, gap = S / both, D / both, mean / scales, gap / scales[:, None]
+        return cls(np.ascontiguousarray(S), D, mean, gap, squares, free)
 
 
 def between_likelihoods(told: Told, apart: Apart, slopes: float, grid: Array) -> Array:
@@ -249,11 +262,11 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float, grid: Array) ->
     which leave too little, alike arms would look different.
     """
     c, levels, values = told.frame.constant, np.ones(len(grid)), np.empty(len(grid))
-    own = 1.0 if c is None else float(told.D[c, c])
+    own = 1.0 if c is None else float(apart.D[c, c])
     if c is not None:
         levels = 1.0 / (1.0 + slopes * own * grid)
     residuals = apart.squares, apart.free
-    between_arms(told.S, told.D, apart.gap, told.frame.mean * math.sqrt(own), slopes, levels, residuals, values)
+    between_arms(apart.S, apart.D, apart.gap, apart.mean * math.sqrt(own), slopes, levels, residuals, values)
     return values
 
 
