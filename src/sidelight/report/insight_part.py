@@ -18,6 +18,9 @@ from sidelight.side.trust import HONEST_DOUBTED
 
 __all__ = ["estimates_part", "findings_part", "widths_part"]
 
+#: ``Finding.holds`` → its word
+_RESULTS = {True: "Nothing speaks against it", False: "Does not hold", None: "Not decided yet"}
+
 
 def findings_part(study: Study) -> Part:
     """The learners' tests, in the first seed's run, of the log, of linear rewards and of rewards constant over time."""
@@ -25,7 +28,7 @@ def findings_part(study: Study) -> Part:
         html.facts(
             (
                 f"{name}: {finding.tested}",
-                f"{'Nothing speaks against it' if finding.holds else 'Does not hold'}. {finding.says}",
+                f"{_RESULTS[finding.holds]}. {finding.says}",
             )
             for finding in findings
         )

@@ -89,12 +89,12 @@ class Finding(NamedTuple):
 
     Attributes:
         tested: what is assumed.
-        holds: whether the test found no evidence against it.
+        holds: whether the test found no evidence against it; None where something is wrong, and not yet known what.
         says: the result in words.
     """
 
     tested: str
-    holds: bool
+    holds: bool | None
     says: str
 
 
@@ -111,7 +111,9 @@ def _findings(learner: Any) -> list[Finding]:
         arms = Counter(entry["says"] for entry in entries)
         told = [f"{says} ({n} of {len(entries)} arms)" if len(arms) > 1 else says for says, n in arms.items()]
         tested = "the log is right" if key is None else f"the log {key!r} is right"
-        out.append(Finding(tested, not any(entry["doubted"] for entry in entries), " ".join(told)))
+        open_question = any(entry["cause"] == "undecided" for entry in entries)
+        holds = False if any(entry["doubted"] for entry in entries) else None if open_question else True
+        out.append(Finding(tested, holds, " ".join(told)))
     return out + [
         Finding(_TESTED[e["assumption"]], e["holds"], e["says"]) for e in getattr(learner, "assumptions", list)()
     ]

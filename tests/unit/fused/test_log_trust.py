@@ -137,6 +137,27 @@ def test_a_log_is_excused_by_a_moving_present_only_where_that_was_found(rng):
     assert not learner.assumptions()[1]["holds"]
 
 
+def test_curved_rewards_are_a_cause_only_where_they_were_found(rng):
+    """Weak signs of curved rewards keep a log from being accused, and are not told as the reason."""
+    world = small_world(seed=2)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log_of(world, 2_000, 4, rng)))
+    play(world, learner, 200, rng)
+    assert learner.misfit is not None
+    standing = learner.logs[0].standing
+    standing.levels[:], standing.accused[:] = 3, False
+    learner.misfit.curved = 2.0
+    (entry, *_) = learner.log_trust()
+    assert learner.assumptions()[0]["holds"]
+    assert entry["reduced"]
+    assert not entry["doubted"]
+    assert entry["cause"] == "undecided"
+    assert "have not shown yet" in entry["says"]
+    learner.broken["linear"] = 350
+    (entry, *_) = learner.log_trust()
+    assert entry["cause"] == "curved"
+    assert "rewards are not linear:" in entry["says"]
+
+
 def test_a_log_that_records_nothing_survives_a_file(rng, tmp_path):
     table = pa.table({"arm": rng.integers(2, size=200), "reward": rng.normal(size=200)})
     schema = sl.Schema(features=["a", "b", "c"], recorded=[], arms=[0, 1])

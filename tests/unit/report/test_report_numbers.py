@@ -116,9 +116,10 @@ def test_a_log_of_another_world_is_called_wrong() -> None:
     rows = other.sample_log(3_000, recorded=3, rng=np.random.default_rng(5))
     alien = sl.summarize_log(rows, other.schema(3))
     learners = {**LEARNERS, "FusedOFUL": lambda _: sl.FusedOFUL(sl.BehaviorQueries(alien))}
-    found = of_world(small_world(1), learners, 600, 3, 800, baseline="OFUL", best="FusedOFUL", seeds=1, workers=1)
+    # in 600 rounds the noise of this seed looks a little like curved rewards, which would excuse the log
+    found = of_world(small_world(1), learners, 1_000, 3, 800, baseline="OFUL", best="FusedOFUL", seeds=1, workers=1)
     log, linear, still = found.findings["FusedOFUL"]
-    assert not log.holds
+    assert log.holds is False
     assert "wrong" in log.says
     assert linear.holds
     assert still.holds

@@ -269,7 +269,8 @@ class Trusting(ReducedLearner):
             one entry for every log and arm: ``log``, ``arm``; ``share``: of what is known about the arm's weights, how
             much is the log's doing (shares of logs, rounds and prior add up to 1); ``effective_rows``: as many rows
             with a known hidden half would say as much; ``doubted``: the log is wrong about this arm; ``reduced``: it
-            counts for less than in full, and ``cause`` says why: ``"log"``, ``"curved"``, ``"moving"`` or None;
+            counts for less than in full, and ``cause`` says why: ``"log"``, ``"curved"``, ``"moving"``,
+            ``"undecided"`` (the log is wrong or rewards are curved: rounds have not shown which) or None;
             ``feature``: the one feature that the log is wrong about, or None; ``strength`` (log likelihood ratio
             against the log), ``since`` (rounds and answers when it began to count for less, or None), ``whole_log``
             (the log is judged as one), ``suspicion`` (log odds against it from the answers alone), ``moved`` (by how
@@ -292,7 +293,9 @@ class Trusting(ReducedLearner):
             return None
         if entry["doubted"] or self.misfit is None:
             return "log"
-        return "moving" if self._moves() else "curved"
+        if self._moves():
+            return "moving"
+        return "curved" if self.broken["linear"] >= 0 else "undecided"
 
     def assumptions(self) -> list[dict[str, Any]]:
         """What the rounds alone say about the model: are rewards linear, does the present stand still?
@@ -355,6 +358,11 @@ def _sentence(entry: dict[str, Any]) -> str:
         return f"{which} fits the present badly, which moves: nothing speaks against what it says about its own time."
     if entry["cause"] == "curved":
         return f"{which} counts for less, since rewards are not linear: a straight line through its rows is not ours."
+    if entry["cause"] == "undecided":
+        return (
+            f"{which} counts for less, since rewards do not fit it. Whether it is wrong, or rewards are not linear, "
+            "rounds have not shown yet."
+        )
     if entry["feature"] is not None:
         return f"{which} is wrong about {entry['feature']}; what it says about other features is believed."
     return f"{which} is wrong {'as a whole' if entry['whole_log'] else 'about this arm'}: rewards contradict it."

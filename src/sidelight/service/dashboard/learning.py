@@ -23,7 +23,12 @@ __all__ = ["ArmRow", "arm_rows", "arms_table", "queries", "trust"]
 #: arms in a table unless the reader asks for all
 SHOWN = 10
 #: words for a log that is not doubted, by the reason why it counts for less; None: it counts in full
-VERDICTS = {None: "trusted", "curved": "rewards are curved", "moving": "the present moves"}
+VERDICTS = {
+    None: "trusted",
+    "curved": "rewards are curved",
+    "moving": "the present moves",
+    "undecided": "not decided yet",
+}
 
 
 class ArmRow(NamedTuple):
@@ -141,6 +146,8 @@ def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int]) 
         words += "It is doubted as a whole: what is seen online contradicts it."
     elif doubted:
         words += f"It is doubted for {len(doubted)} arm{'s' if len(doubted) > 1 else ''}."
+    elif any(entry["cause"] == "undecided" for entry in reduced):
+        words += "It counts for less because rewards do not fit it: it is wrong, or rewards are not linear."
     elif reduced:
         why = "rewards are not linear" if reduced[0]["cause"] == "curved" else "the present moves"
         words += f"It counts for less because {why}, not because it is wrong."
