@@ -31,7 +31,15 @@ from sidelight.hidden.frame import Frame
 from sidelight.hidden.framed_sums import Told
 from sidelight.hidden.gap_answers import GapAnswers
 from sidelight.hidden.pooling import Fit, Pool, fit_arms, slope_pull
-from sidelight.hidden.protocol import Contexts, Differences, EstimatorDefaults, HiddenShift, Needs, Scales
+from sidelight.hidden.protocol import (
+    MANY_ANSWERS,
+    Contexts,
+    Differences,
+    EstimatorDefaults,
+    HiddenShift,
+    Needs,
+    Scales,
+)
 from sidelight.hidden.strengths import (
     LEVEL_CENTRE,
     Strengths,
@@ -217,7 +225,7 @@ class AnswerEstimator(EstimatorDefaults):
         return twin
 
     def pooling_strength(self) -> float:
-        """``κ``: as set, or as last estimated, which is done each time the answers grew by a quarter (see ``room``)."""
+        """``κ``: as set, or as last estimated, which is done whenever answers have grown by some factor (``room``)."""
         return self._strengths.slopes
 
     def _answered(self) -> None:
@@ -234,10 +242,15 @@ class AnswerEstimator(EstimatorDefaults):
         return find_strengths(self._told(), self._strengths, self._guess)
 
     def room(self) -> int:
-        """Answers until the strengths are refreshed: after 25 % more, or after twice as many if they did not change."""
+        """Answers until the strengths are refreshed.
+
+        It is done after a quarter more of them, or after twice as many if the last time changed nothing, or if they
+        are many: then a step to the next value of a grid, found a little later, hardly changes what is claimed.
+        """
         if self.pooling != "auto":
             return int(np.iinfo(np.int64).max)
-        return math.ceil((2.0 if self._still else 1.25) * self._strength_at + 8) - self.n_answers
+        growth = 2.0 if self._still or self._strength_at >= MANY_ANSWERS else 1.25
+        return math.ceil(growth * self._strength_at + 8) - self.n_answers
 
     def see_contexts(self, contexts: Contexts) -> bool:
         """Learn from contexts at which the old policy was not asked; True if they are worth a look.

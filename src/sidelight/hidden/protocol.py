@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AS_EXPECTED",
+    "MANY_ANSWERS",
     "CompleteEstimator",
     "Contexts",
     "Differences",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 Needs = Literal["action", "probabilities"] | None
+
+#: answers of the old policy from which on a few more change little of what they tell
+MANY_ANSWERS = 1_500
 
 
 class HiddenShift(NamedTuple):

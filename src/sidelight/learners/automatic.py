@@ -18,13 +18,11 @@ from sidelight.side.prior_likelihood import PriorLikelihood
 from sidelight.side.prior_search import estimate_prior, most_probable
 from sidelight.side.spread import SpreadLikelihood
 
-__all__ = ["MANY_ANSWERS", "Automatic", "feature_blocks"]
+__all__ = ["Automatic", "feature_blocks"]
 
 #: events grow by the first factor from one refresh to the next, so that the cost of refreshes is amortised; from
 #: ``MANY_EVENTS`` on by the second, when refreshes change few decisions, unless something is unsettled
 GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
-#: answers of the old policy below which what it hides is still learned quickly
-MANY_ANSWERS = 1_500
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
 #: events up to which variances are searched globally, and not only around the last ones

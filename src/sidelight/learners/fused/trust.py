@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.learners.automatic import MANY_ANSWERS
+from sidelight.hidden.protocol import MANY_ANSWERS
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.fused.fading import Fading
 from sidelight.learners.reduced import ReducedLearner
