@@ -149,8 +149,8 @@ class LogTest:
     def add(self, values: Array, gains: Array, judged: bool) -> None:
         """Take in one refresh's ratios, as evidence if ``judged``.  values: (levels, K)   gains: (sizes · L, K)"""
         # a ratio that rounding made NaN or infinite counts as no evidence
-        ratios = np.nan_to_num(values - values[0], nan=0.0, posinf=0.0, neginf=0.0)
-        gains = np.nan_to_num(gains, nan=0.0, posinf=0.0, neginf=0.0)
+        ratios = values - values[0]
+        ratios, gains = np.where(np.isfinite(ratios), ratios, 0.0), np.where(np.isfinite(gains), gains, 0.0)
         if judged:
             self.steps += 1
             self.arms[1:] = restarted(self.arms[1:], ratios[1:], self.steps)
