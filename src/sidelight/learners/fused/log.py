@@ -1,4 +1,4 @@
-"""One log inside a fused learner: its place among the learner's features and arms, and what it says now."""
+"""One log inside a fused learner: what it says now, how rounds compare with it, and what is told of it."""
 
 from __future__ import annotations
 
@@ -9,209 +9,39 @@ from typing import Any
 import numpy as np
 
 from sidelight.hidden.frame import unitless_pseudo_inverse
-from sidelight.hidden.protocol import AS_EXPECTED, CompleteEstimator, Scales
-from sidelight.learners.fused.excess import LineExcess
-from sidelight.learners.fused.given import bias_directions
-from sidelight.learners.fused.standing import Frozen, Standing
-from sidelight.learners.fused.unexplained import Known, Unexplained
+from sidelight.hidden.protocol import CompleteEstimator, Scales
+from sidelight.learners.fused.claiming import Claiming
+from sidelight.learners.fused.standing import Frozen
 from sidelight.learners.hidden_half import Answer, take_answer
-from sidelight.linalg import Array, apply, inverse, log, product, pseudo_inverse, square
-from sidelight.side.differences import ENOUGH, learned_scales
-from sidelight.side.evidence import LogEvidence, LogGeometry
-from sidelight.side.intersection import Directions, error_directions
-from sidelight.side.preference import all_preferences, recorded_preferences
+from sidelight.linalg import Array, apply, product, pseudo_inverse
+from sidelight.side.evidence import LogEvidence
 from sidelight.side.rare import RareContexts
-from sidelight.side.shifted import ERROR_RATE, PopulationShift, level_bias
-from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest
 
 __all__ = ["FusedLog"]
 
 #: the test allows for so many times the variance that ``B̂`` is claimed to have: pooling biases it, and where features
 #: are skewed or few arms tell how much, the claim is too small
 ERROR = 4.0
-#: log odds against the log's shares from which on hidden features are taken to have moved
-OTHER_SHARES = float(log(1.0 / ERROR_RATE))
-#: (levels, 1)  one over the rows that a log may count for
-_BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
 
-class FusedLog(Unexplained):
-    """A log, the estimator of its hidden half, and its evidence as of the last refresh.
+class FusedLog(Claiming):
+    """A log, the estimator of its hidden half, and what rounds make of it.
 
     Attributes:
         key: the user's name for the log.
         labels: its arms, with their positions in the log.
-        evidence: what it says   cautious: … with ``τ²`` times the number of logs, whatever they have in common
-            counted: what it adds to the evidence of all logs; all three the same where it is the only one.
-        standing: how far it is believed.
-        excess: how far its lines leave the interval from 0 to 1, where rewards are 0 or 1.
     """
 
     def __init__(self, key: Any, hidden: CompleteEstimator, positions: dict[Any, int], proven: bool = False) -> None:
         super().__init__(hidden, positions, proven)
-        summary = hidden.summary
         self.key = key
-        self.labels = {arm: i for i, arm in enumerate(summary.arms)}
-        #: its arms and features are in the learner's own order
-        self._in_place = bool((np.diff(self.order) == 1).all() and (self.arms == np.arange(len(self.arms))).all())
-        self.evidence: LogEvidence | None = None
-        self.cautious: LogEvidence | None = None
-        self.counted: LogEvidence | None = None
-        self.geometry: LogGeometry | None = None
-        # the proof is a union over all settings that rewards may choose: few of them
-        self.standing = Standing(len(self.arms), 0 if proven else self.L)
-        self.excess = LineExcess(summary, self.well_told())
-        self._answers_test: AnswersTest | None = None
-        self._population: PopulationShift | None = None
-        #: ``ρ²`` of ``side.shifted``: squared deviations by which today's contexts differ from the log's
-        self.moved = 0.0
-        #: by how much more than expected the arms' regressions of hidden on recorded features differ
-        self.scales = AS_EXPECTED
+        self.labels = {arm: i for i, arm in enumerate(hidden.summary.arms)}
         self._rare: RareContexts | None = None
         self._gain: Array | None = None
-        #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
-        self._favoured: Array | None = None
-        self._shared, self._bias_bound = 1.0, 0.0
-        #: (L, n)  directions in which the user allows for a bias, times its size
-        self._bias_directions = np.zeros((self.L, 0))
 
     def answer(self, x: Array, answer: Answer) -> None:
         """What the old policy would do at ``x``; its arm is matched by label, whatever the learner's order of arms."""
         take_answer(self.hidden, x, None if answer.arm is None else self.labels[answer.arm], answer)
-
-    def refresh(
-        self, known: Known, *, shared: int, bias_bound: float | Array, sandwich: bool, rates: bool = False
-    ) -> None:
-        """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
-
-        Args:
-            known: what the learner knows.
-            shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
-            bias_bound: root mean square of the bias the log may have, in reward units; or (d,) the largest bias of each
-                feature's coefficient.
-            sandwich: use the summary's ``meat``.
-            rates: whether rewards are 0 or 1, so that lines which leave that interval are biased.
-        """
-        error, answers = self.learn_tau2(known, sandwich)
-        self._shared = float(shared)
-        bias, beyond = 0.0, self.excess.square if rates else 0.0
-        if isinstance(bias_bound, float):
-            bias = bias_bound
-        else:
-            self._bias_directions = bias_directions(bias_bound[self.order[: self.L]])
-        if beyond > 0.0:
-            bias = float(np.sqrt(bias * bias + beyond))
-        if not sandwich:
-            self._bias_bound = bias
-        elif bias > 0.0:
-            # nΔ²G⁻¹, as it is added to s²G⁻¹ where there is no sandwich
-            more = (self.counts * square(bias))[:, None, None] * np.asarray(self.hidden.summary.grams)
-            error = more if error is None else error + more
-        if self.geometry is None:
-            self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None, self.s2)
-        self.geometry.renew(error, answers, self.hidden_centres(known.means), self.scales)
-        self.moved = self._moved()
-        self._set_evidence()
-
-    def _moved(self) -> float:
-        """``ρ²``; 0 where it does not matter: nothing hidden, ``R12`` known, or proven for one population."""
-        sums = self.hidden.sums
-        if self.proven or sums is None or not 0 < self.L < len(self.order) or not self.counts.any():
-            return 0.0
-        if self._population is None:
-            self._population = PopulationShift(self.hidden.summary)
-        recorded = self._population.square(sums)
-        # shares also differ where recorded features moved, which says it all
-        if recorded > 0.0 or not self._answers().shares_ratio(self.hidden) > OTHER_SHARES:
-            return recorded
-        return self._population.hidden_square(sums, self.hidden.hidden_shift())
-
-    def learn_scales(self, J: Array, h: Array, rounds: Array) -> None:
-        """Learn how much the arms' regressions of hidden on recorded features differ, and set the evidence by it.
-
-        Args:
-            J: (K, d, d)  what is known of every arm without this log, in the context's order.
-            h: (K, d)  its linear part.
-            rounds: (K,)  of every arm.
-        """
-        geometry, s2 = self.geometry, self._variances()
-        enough = rounds[self.arms] >= ENOUGH * len(self.order)
-        told = np.flatnonzero(enough & np.isfinite(s2) & (self.counts > 0))
-        differences = self.hidden.differences()
-        if geometry is None or differences is None or not self.L or not len(told):
-            return
-        J, h = self._own(J, h)
-        covariances = inverse(J[told])
-        bias = self._bias(self.standing.feature)
-        self.scales = learned_scales(
-            (geometry.R[told], geometry.y[told], geometry.B[told]),
-            differences.of_arms(told),
-            (self.tau2[told], s2[told]),
-            (apply(covariances, h[told]), covariances),
-            None if bias is None else bias[told],
-        )
-        geometry.rescale(self.scales)
-        self._set_evidence()
-
-    def _set_evidence(self) -> None:
-        self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
-        if self._shared > 1.0 and not self.proven:
-            self.evidence = self._evidence_of(self.tau2)
-
-    def _evidence_of(self, tau2: Array) -> LogEvidence:
-        assert self.geometry is not None
-        return self.geometry.evidence(tau2, self._variances(), self._bias(self.standing.feature))
-
-    def directions(self, n_arms: int) -> Directions:
-        """What it says of all arms of the learner, for ``intersection_shares``; biases by feature are left out."""
-        assert self.geometry is not None
-        own = error_directions(self.geometry, self.tau2, self._variances(), self.order)
-        rows, errors = np.zeros((n_arms, self.L, len(self.order))), np.zeros((n_arms, self.L))
-        rows[self.arms], errors[self.arms] = own
-        return Directions(rows, errors)
-
-    def count(self, shares: Array) -> None:
-        """Count for as much as its shares of what several logs together may claim.  shares: (K_j,)"""
-        self.counted = self._evidence_of(self.tau2 / shares)
-
-    def _bias(self, feature: int) -> Array | None:
-        """(K_j, L, n)  ``U`` with the covariance ``UUᵀ`` of the bias that is allowed for, and of one in ``feature``.
-
-        What the user allows for, and what a moved population may do to levels.
-        """
-        assert self.geometry is not None
-        if not self._bias_directions.shape[1] and feature < 0 and not self.moved:
-            return None
-        U = np.broadcast_to(self._bias_directions, (len(self.arms), *self._bias_directions.shape))
-        if self.moved and self._population is not None:
-            U = np.concatenate([U, level_bias(self._population.level, self.moved, self.tau2)], axis=2)
-        if feature >= 0:
-            sizes = np.sqrt(self._direction_sizes()[:, feature])
-            wrong = sizes[:, None] * self.geometry.directions[:, feature % self.L]
-            U = np.concatenate([U, wrong[:, :, None]], axis=2)
-        return np.ascontiguousarray(U)
-
-    def _direction_sizes(self) -> Array:
-        """(K_j, sizes · L)  Variance of a bias in one feature that lets the log count for ``FEATURE_ROWS`` there."""
-        assert self.geometry is not None
-        return self.geometry.direction_sizes(self.s2, () if self.proven else FEATURE_ROWS)
-
-    def preferences(self, scales: Array) -> Array:
-        """(K_j, d)  What the old policy favoured for each arm, recorded features first.  scales: (d,), of all"""
-        if self._favoured is None:
-            self._favoured = recorded_preferences(self.hidden.summary)
-        return all_preferences(self._favoured, self.hidden.hidden_shift(), scales[self.order[self.L :]])
-
-    def _variances(self) -> Array:
-        """(K_j,)  ``s²`` at the level of every arm."""
-        return np.asarray(self._level_variances()[self.standing.levels, np.arange(len(self.arms))])
-
-    def _level_variances(self) -> Array:
-        """(levels, K_j)  ``s²`` where the log counts for at most so many ``EFFECTIVE_ROWS`` of an arm."""
-        own = self.own_variances()
-        # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
-        s2 = own + self.counts * square(self._bias_bound)
-        return np.asarray(s2 + _BIASES * (own * np.maximum(self.counts, 1.0)))
 
     def freeze(self, J0: Array, h0: Array, rounds: tuple[Array, Array], variance: float) -> None:
         """Fix what the next rounds are compared with; everything in the context's order, for all arms of the learner.
@@ -278,16 +108,6 @@ class FusedLog(Unexplained):
                 found = np.fmax(found, fits[0])
         return found
 
-    def _own(self, J: Array, h: Array) -> tuple[Array, Array]:
-        """Matrices and vectors of the learner's arms for this log's arms, its recorded features first."""
-        return self._own_matrices(J), h[np.ix_(self.arms, self.order)]
-
-    def _own_matrices(self, J: Array) -> Array:
-        """(K_j, d, d)  Those of the learner's arms for this log's arms, its recorded features first."""
-        if self._in_place and len(self.arms) == len(J):
-            return J
-        return np.asarray(J[np.ix_(self.arms, self.order, self.order)])
-
     def tested(self, covariances: Array, grams: Array) -> Array:
         """(K_j,)  What part of an arm's rounds could have told a lie of the log from the truth, between 0 and 1.
 
@@ -330,11 +150,6 @@ class FusedLog(Unexplained):
     def suspected(self) -> float:
         """Log odds against the log, from the answers alone."""
         return max(self._answers().log_ratio(self.hidden), 0.0)
-
-    def _answers(self) -> AnswersTest:
-        if self._answers_test is None:
-            self._answers_test = AnswersTest(self.hidden.summary)
-        return self._answers_test
 
     def norms(self, v: Array) -> Array:
         """(K_j,)  ``‖Λ^{1/2}M̂v_a‖ = √(v_aᵀJv_a)``.  v: (K_j, d), in the context's order"""
@@ -407,31 +222,6 @@ class FusedLog(Unexplained):
         if "counted_J" in arrays:
             self.counted = LogEvidence(np.array(arrays["counted_J"]), np.array(arrays["counted_h"]), self.L)
         self.cautious = self.counted  # until the next refresh, before which nobody asks for it
-
-    def add_to(self, J: Array, h: Array, cautiously: bool = False) -> None:
-        """Add what it counts for to ``J`` (K, d, d) and ``h`` (K, d), in the context's order.
-
-        cautiously: with the same share of the logs' common error for every log
-        """
-        evidence = self.cautious if cautiously else self.counted
-        if evidence is None:
-            return
-        if self._in_place and len(self.arms) == len(J):
-            J += evidence.J
-            h += evidence.h
-        else:
-            J[np.ix_(self.arms, self.order, self.order)] += evidence.J
-            h[np.ix_(self.arms, self.order)] += evidence.h
-        self.add_companion(J, h)
-
-    def add_companion(self, J: Array, h: Array) -> None:
-        """Add what the rewards of a companion log say; doubts about the large log do not touch them."""
-        rows = self.hidden.companion
-        if rows is not None and not self.proven:
-            # the companion's rewards, seen at full contexts, are like rounds of our own
-            noise = np.maximum(self.s2 - self.level - self.tau2, np.maximum(0.05 * self.s2, self.least))[:, None]
-            J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
-            h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
 
     def effective_rows(self) -> Array:
         """(K_j,)  ``n·tr(ΛG⁻¹)s²/L``: as many rows with a known hidden half, and no bias, would say as much."""
