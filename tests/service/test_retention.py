@@ -629,3 +629,24 @@ def test_who_has_many_decisions_is_forgotten_in_parts(tmp_path, database, rng, m
     assert state.counts["forgotten"] == len(state.forgotten) == 10
     assert bits(state) == bits(recover(store, use_snapshots=False).state)
     store.close()
+
+
+def test_the_event_that_is_kept_for_the_rewards_of_a_batch_goes_with_a_forgotten_person(tmp_path, rng):
+    config = make_config(tmp_path, mode="act", database="sqlite")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            number, _, _ = await engine.decide(np.array([encode(random_context(rng))]), [Ask(subject=ANNA)])
+            recent, row, d = engine._recent, engine._recent.row(number), engine.state.learner.n_features
+            event = recent.parsed(row, d)
+            # parsed once for all rewards of its batch
+            assert recent.parsed(engine._recent.row(number), d) is event
+            assert not np.isnan(event.contexts).any()
+            forget(engine.store, ANNA)
+            await engine.decide(np.array([encode(random_context(rng))]), None)
+            assert recent._parsed is None
+            # read from the store, it has no context any more
+            gone = engine.store.rows([number])[number]
+            assert np.isnan(recent.parsed(gone, d).contexts).all()
+
+    run(live())

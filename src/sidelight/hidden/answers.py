@@ -286,6 +286,11 @@ class AnswerEstimator(EstimatorDefaults):
         told, at, pool, fit = self._fit()
         return regression_error.pooled_precision(told, pool, fit, at.levels)
 
+    @property
+    def expected_at(self) -> int:  # type: ignore[override]
+        """How many answers had been given when the strengths of pooling were last estimated."""
+        return self._strength_at
+
     def differences(self) -> Differences | None:
         """The parts of ``A⁻¹`` that come from how much arms are expected to differ; None unless that is learned."""
         if self.estimator != "regression" or self.pooling != "auto":

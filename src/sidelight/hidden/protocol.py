@@ -148,6 +148,8 @@ class EstimatorDefaults:
     """Whether ``observe(x, arm)`` is the same as adding to ``sums`` and calling ``took(1)``, as kernels do."""
     estimates_by_weighting: bool = False
     """Whether it estimates ``R̂12(a) = Σ ω x_ox_hᵀ/(tP(a))`` from ``sums``, the paper's estimator."""
+    expected_at: int = 0
+    """How many answers had been given when it last estimated how much arms differ, which ``differences`` rest on."""
 
     def log_error(self, second: Array) -> Array:
         """(K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ`` over them.
@@ -178,7 +180,11 @@ class EstimatorDefaults:
         return None
 
     def precision_at(self, scales: Scales) -> Array | None:
-        """``A`` if arms differ by so much more than expected, see ``differences()``; here ``precision()``."""
+        """``A`` if arms differ by so much more than expected, see ``differences()``; here ``precision()``.
+
+        At ``AS_EXPECTED`` it is ``precision()`` to the bit.  If it is not, as where one of the two was overridden, what
+        ``precision()`` says counts, and no scales are learned.
+        """
         return cast(HiddenEstimator, self).precision()
 
     def cautious_precision(self) -> Array | None:
@@ -238,6 +244,8 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     def takes_actions_by_sums(self) -> bool: ...  # noqa: D102
     @property
     def estimates_by_weighting(self) -> bool: ...  # noqa: D102
+    @property
+    def expected_at(self) -> int: ...  # noqa: D102
     def log_error(self, second: Array) -> Array: ...  # noqa: D102
     def level_moments(self) -> Array | None: ...  # noqa: D102
     def hidden_shift(self) -> HiddenShift | None: ...  # noqa: D102

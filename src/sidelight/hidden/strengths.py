@@ -101,7 +101,8 @@ def _weakly(values: Any, centre: float, deviation: float = WEAK) -> Any:
 def find_strengths(told: Told, start: Strengths, guess: float) -> tuple[Strengths, Array | None]:
     """``κ₀``, ``κ``, ``v`` and ``β`` as the answers tell them, ``v`` as it is along the arms' hidden weights.
 
-    And the log posterior of every ``κ`` and ``v`` of their grids, see ``first_chances``; None if nothing was told.
+    And the log posterior of every ``κ`` and ``v`` of their grids, see ``first_chances``; None if nothing was told,
+    or if rounding leaves no likelihood finite.
 
     Args:
         told: the answers.
@@ -271,7 +272,10 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float, grid: Array) ->
 
 
 def unanswered_chances(frame: Frame, m: int) -> Array:
-    """The same where nobody answered, when ``v`` is taken to be ``LEVEL_CENTRE``, which is its mean here."""
+    """Log prior of every ``κ`` and ``v``, as ``first_chances``, where nobody answered.
+
+    Its centre is such that the mean of ``v`` is ``LEVEL_CENTRE``, which is what is claimed then.
+    """
     return first_chances(frame, m, LEVEL_CENTRE * float(exp(-0.5 * WEAK * WEAK)))
 
 

@@ -17,9 +17,9 @@ from sidelight.side.prior import reference_variance
 
 __all__ = ["NOISE_FLOOR", "add_answers", "add_log", "add_regression", "constraint_evidence", "log_variance"]
 
-#: the noise's variance is at least this part of the rewards' (``Units.reward_square``).  Precisions are in units of it,
-#: so that rounding errors beside a prior are as many times larger: eight digits are left of sixteen, less those of the
-#: number of a log's rows
+#: the noise's variance is at least this part of the rewards' (``Units.reward_square``; of a log ``reward_variance``).
+#: Precisions are in units of it, so that rounding errors beside a prior are as many times larger: eight digits are left
+#: of sixteen, less those of the number of a log's rows
 NOISE_FLOOR = 1e-8
 #: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
 GUESSED, GUESSED_ROWS = 4.0, 3.0

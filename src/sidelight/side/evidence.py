@@ -151,7 +151,9 @@ class LogGeometry:
         if centres is not None and self._intercept is not None:
             self.B[:, self._intercept] += centres
         given = None if answers is None else answers.precision
-        self.A = self.tested = self._usable(self.hidden.precision() if given is None else given, answers)
+        #: ``A`` as the estimator states it; None where it states none, or another one was given
+        self.stated = self.hidden.precision() if given is None else None
+        self.A = self.tested = self._usable(self.stated if given is None else given, answers)
         self._answers = answers
         self.rescale(scales)
 

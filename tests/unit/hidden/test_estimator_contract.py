@@ -212,3 +212,40 @@ def test_a_reader_that_is_overtaken_by_an_answer_leaves_nothing_behind(where, as
     np.testing.assert_array_equal(read.regression(), alone.regression())
     np.testing.assert_array_equal(read.precision(), alone.precision())
     np.testing.assert_array_equal(read.residual_moments(), alone.residual_moments())
+
+
+class Careful(sl.BehaviorQueries):
+    """Answers are worth a hundredth of what they say."""
+
+    def precision(self):
+        return 0.01 * super().precision()
+
+
+class CarefulWrapper(Attributes):
+    """The same by delegation."""
+
+    def precision(self):
+        return 0.01 * self._inner.precision()
+
+
+@pytest.mark.parametrize("make", [Careful, lambda summary: CarefulWrapper(sl.BehaviorQueries(summary))])
+def test_what_an_estimator_states_counts_whatever_its_differences_add_up_to(world, make):
+    rng = np.random.default_rng(6)
+    summary = sl.summarize_log(world.sample_log(4_000, 3, rng), world.schema(3))
+
+    def learned(hidden):
+        learner = sl.FusedOFUL(hidden)
+        X = world.contexts(300, rng)
+        actions = world.behavior_actions(X, rng)
+        for t, x in enumerate(X):
+            if t % 10 == 0:
+                learner.observe_behavior(x, actions[t])
+            learner.observe(x, t % 3, float(world.rewards(x[None], np.array([t % 3]), rng)[0]))
+        learner._relearn()
+        return learner.logs[0]
+
+    plain, careful = learned(sl.BehaviorQueries(summary)), learned(make(summary))
+    # rounds do tell of differences here, and an estimator that states something else is believed as it is
+    assert plain.scales != (1.0, 1.0)
+    assert careful.scales == (1.0, 1.0)
+    np.testing.assert_allclose(careful.geometry.A, careful.hidden.precision(), rtol=1e-6)

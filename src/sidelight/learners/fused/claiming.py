@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sidelight.hidden.protocol import AS_EXPECTED, CompleteEstimator
+from sidelight.hidden.protocol import AS_EXPECTED, MANY_ANSWERS, CompleteEstimator, Scales
 from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Standing
@@ -54,6 +54,8 @@ class Claiming(Unexplained):
         self._population: PopulationShift | None = None
         self.moved = 0.0
         self.scales = AS_EXPECTED
+        #: the estimator's ``expected_at`` when they were learned
+        self._scaled_at = 0
         #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
         self._favoured: Array | None = None
         self._shared, self._bias_bound = 1.0, 0.0
@@ -107,6 +109,13 @@ class Claiming(Unexplained):
             return recorded
         return self._population.hidden_square(sums, self.hidden.hidden_shift())
 
+    def scales_are_due(self) -> bool:
+        """Whether answers tell more of the differences between arms than when scales were learned, and were few then.
+
+        Scales are relative to what is expected.  Once answers are many they are close to 1 and wait for a search.
+        """
+        return self.hidden.expected_at != self._scaled_at and self._scaled_at < MANY_ANSWERS
+
     def learn_scales(self, J: Array, h: Array, rounds: Array) -> None:
         """Learn how much the arms' regressions of hidden on recorded features differ, and set the evidence by it.
 
@@ -115,24 +124,38 @@ class Claiming(Unexplained):
             h: (K, d)  its linear part.
             rounds: (K,)  of every arm.
         """
-        geometry, s2 = self.geometry, self._variances()
-        enough = rounds[self.arms] >= ENOUGH * len(self.order)
-        told = np.flatnonzero(enough & np.isfinite(s2) & (self.counts > 0))
-        differences = self.hidden.differences()
-        if geometry is None or differences is None or not self.L or not len(told):
-            return
-        J, h = self._own(J, h)
-        covariances = inverse(J[told])
+        assert self.geometry is not None
+        self._scaled_at, before = self.hidden.expected_at, self.scales
+        self.scales = self._likely_scales(self.geometry, *self._own(J, h), rounds[self.arms])
+        if self.scales != before:
+            self.geometry.rescale(self.scales)
+            self._set_evidence()
+
+    def _likely_scales(self, geometry: LogGeometry, J: Array, h: Array, rounds: Array) -> Scales:
+        """The scales that rounds tell; ``AS_EXPECTED`` where these or the estimator say nothing about them.
+
+        Args: as of ``learn_scales``, of this log's arms, recorded features first.
+        """
+        s2 = self._variances()
+        told = np.flatnonzero((rounds >= ENOUGH * len(self.order)) & np.isfinite(s2) & (self.counts > 0))
+        differences = self.hidden.differences() if self.L and len(told) else None
+        if differences is None or geometry.stated is None:
+            return AS_EXPECTED
+        # what an estimator states counts, even if it is not what its differences add up to
+        if not np.array_equal(geometry.stated, np.asarray(self.hidden.precision_at(AS_EXPECTED))):
+            return AS_EXPECTED
+        try:
+            covariances = inverse(J[told])
+        except np.linalg.LinAlgError:  # rounding left nothing of what is known of some direction
+            return AS_EXPECTED
         bias = self._bias(self.standing.feature)
-        self.scales = learned_scales(
+        return learned_scales(
             (geometry.R[told], geometry.y[told], geometry.B[told]),
             differences.of_arms(told),
             (self.tau2[told], s2[told]),
             (apply(covariances, h[told]), covariances),
             None if bias is None else bias[told],
         )
-        geometry.rescale(self.scales)
-        self._set_evidence()
 
     def _set_evidence(self) -> None:
         self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)

@@ -177,13 +177,16 @@ def preferences_of_logs(
 ) -> Array:
     """(K, q, d)  What the old policy favoured for each arm among the features of each block.
 
-    Of several logs the largest tells it.  In features of scale one; zero for arms that it does not know.
+    Of several logs the largest tells it, of equally large ones their mean.  In features of scale one; zero for arms
+    that they do not know.
     """
-    d = len(units.scales)
-    log = max(logs, key=lambda entry: float(entry.counts.sum()))
-    own = np.zeros((n_arms, d))
-    own[np.ix_(log.arms, log.order)] = log.preferences(units.scales * units.spreads)
-    own *= np.where(units.known, units.scales, 0.0)
+    d, most = len(units.scales), max(float(log.counts.sum()) for log in logs)
+    own, tellers = np.zeros((n_arms, d)), np.zeros((n_arms, 1))
+    for log in logs:
+        if float(log.counts.sum()) == most:
+            own[np.ix_(log.arms, log.order)] += log.preferences(units.scales * units.spreads)
+            tellers[log.arms] += 1.0
+    own *= np.where(units.known, units.scales, 0.0) / np.maximum(tellers, 1.0)
     out = np.zeros((n_arms, len(blocks), d))
     for k, block in enumerate(blocks):
         if units.constant not in block:

@@ -167,11 +167,11 @@ class FusedLog(Claiming):
 
     def learn_gain(self) -> None:
         """``H ∝ Σ_a P(a) f_a A_a⁻¹``, ``f_a = tr(Λτ²A⁻¹)/L`` the part of ``Cov ξ`` that answers can reduce."""
-        A, summary = self.hidden.precision(), self.hidden.summary
+        summary, geometry = self.hidden.summary, self.geometry
         self._gain = None
-        if A is None or self.L == 0 or self.evidence is None:
+        if geometry is None or not len(geometry.A) or self.L == 0 or self.evidence is None:
             return
-        inverse = unitless_pseudo_inverse(A)
+        inverse = unitless_pseudo_inverse(geometry.A)
         part = (self.evidence.precision * np.swapaxes(inverse, 1, 2)).sum(axis=(1, 2)) * self.tau2 / self.L
         H = ((np.asarray(summary.shares) * part)[:, None, None] * inverse).sum(axis=0)
         typical = float((np.asarray(summary.shares)[:, None, None] * summary.second_moments * H.T).sum())
@@ -183,7 +183,7 @@ class FusedLog(Claiming):
         assert self.evidence is not None
         standing = self.standing
         numbers = [float(standing.common), standing.suspicion, self._shared, self._bias_bound, float(standing.feature)]
-        numbers += [self.moved, *self.scales]
+        numbers += [self.moved, *self.scales, float(self._scaled_at)]
         gain = np.zeros((0, 0)) if self._gain is None else self._gain
         e, counted = self.evidence, self.counted
         assert counted is not None
@@ -212,7 +212,7 @@ class FusedLog(Claiming):
         # a file from before populations were compared does so at the next refresh, and nobody asks before it
         self.moved = more[1] if len(more) > 1 else 0.0
         # from before scales were learned: arms differ as expected until they are
-        self.scales = Scales(*more[2:4])
+        self.scales, self._scaled_at = Scales(*more[2:4]), int(more[4]) if len(more) > 4 else 0
         if "bias" in arrays:
             self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1 if self.L else 0)
         # a file from before lines were compared with the interval begins to do so

@@ -174,19 +174,24 @@ class Relearning(Proven):
             log.refresh(
                 known, shared=len(self.logs), bias_bound=self.bias_bound, sandwich=self.sandwich, rates=self.binary
             )
-            if not self.asking.unlimited:
-                log.learn_gain()
         self._learn_scales()
+        if not self.asking.unlimited:
+            for log in self.logs:
+                log.learn_gain()
         # before a prior is learned there is nothing in the features' own units to weigh the logs against
         unlearned = self.settings.regularization == "auto" and self.automatic is not None and not self.automatic.hyper
         if len(self.logs) > 1 and self.settings.radius != "theory" and not unlearned:
             self._intersect()
 
     def _learn_scales(self) -> None:
-        """Learn how much arms differ in what logs hide, whenever variances are searched for."""
+        """Learn how much arms differ in what logs hide: where variances are searched for, or few answers told more.
+
+        Not where rounds are forgotten: a present that moves away from a log looks like arms that differ.
+        """
         if self.settings.regularization != "auto" or self.automatic is None or not self.automatic.hyper:
             return
-        if not self._guarded or not self.automatic.searches():
+        due = [self.automatic.searches() or entry.scales_are_due() for entry in self.logs]
+        if not self._guarded or self.fading.forgets or not any(due):
             return
         precision, means = self._prior()
         unit, variances = square(self.noise), np.square(self.noises)
@@ -194,8 +199,9 @@ class Relearning(Proven):
         linear = apply(precision, means) / unit + self.moments / variances[:, None]
         # before any of them changes, so that their order does not matter
         without = [self._add_others(entry, known.copy(), linear.copy()) for entry in self.logs]
-        for entry, (J, h) in zip(self.logs, without, strict=True):
-            entry.learn_scales(J, h, self._arm_rounds())
+        for entry, (J, h), is_due in zip(self.logs, without, due, strict=True):
+            if is_due:
+                entry.learn_scales(J, h, self._arm_rounds())
 
     def _contexts(self) -> Contexts | None:
         """Sums over the contexts of all rounds, in the context's order; None where rounds do not count alike."""

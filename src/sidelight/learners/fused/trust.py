@@ -347,6 +347,7 @@ class Trusting(ReducedLearner):
 def _sentence(entry: dict[str, Any]) -> str:
     """What an entry of ``log_trust`` means."""
     which = "The log" if entry["log"] is None else f"The log {entry['log']!r}"
+    about = "" if entry["feature"] is None else f" in what it says about {entry['feature']}"
     if entry["moved"] and not entry["reduced"]:
         return (
             f"{which} is believed about what features do, and less about how much arms pay on average: today's "
@@ -357,11 +358,12 @@ def _sentence(entry: dict[str, Any]) -> str:
     if entry["cause"] == "moving":
         return f"{which} fits the present badly, which moves: nothing speaks against what it says about its own time."
     if entry["cause"] == "curved":
-        return f"{which} counts for less, since rewards are not linear: a straight line through its rows is not ours."
+        why = "since rewards are not linear: a straight line through its rows is not ours"
+        return f"{which} counts for less{about}, {why}."
     if entry["cause"] == "undecided":
         return (
-            f"{which} counts for less, since rewards do not fit it. Whether it is wrong, or rewards are not linear, "
-            "rounds have not shown yet."
+            f"{which} counts for less{about}, since rewards do not fit it. Whether it is wrong, or rewards are not "
+            "linear, rounds have not shown yet."
         )
     if entry["feature"] is not None:
         return f"{which} is wrong about {entry['feature']}; what it says about other features is believed."

@@ -24,6 +24,7 @@ simulations.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,8 @@ _OPEN_SHARE = (0.1, 0.8)
 LEAST_TOLD = 100.0
 _CONTEXTS = 128
 _LONGEST = 1e6
+#: numbers in one stack of matrices of the cold learner
+_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -319,8 +322,10 @@ def _rounds(model: _Model, information: float, horizon: int) -> float:
         warm.append(cost(_after(ridge + precision * evidence, information * t / K, model.moments)))
     target = float(np.trapezoid(warm, times))
     grid = np.concatenate([[0.0], np.geomspace(1.0, _LONGEST + horizon, 80)])
-    colder = _after(np.broadcast_to(ridge, (len(grid), d, d)), information * grid / K, model.moments)
-    rates = np.array([cost(V) for V in colder])
+    # many at a time, in memory that is bounded
+    parts = np.array_split(information * grid / K, math.ceil(len(grid) * d * d / _NUMBERS))
+    colder = (_after(np.broadcast_to(ridge, (len(part), d, d)), part, model.moments) for part in parts)
+    rates = np.array([cost(V) for some in colder for V in some])
     total = np.concatenate([[0.0], np.cumsum(np.diff(grid) * (rates[1:] + rates[:-1]) / 2)])
 
     def ahead(n: float) -> float:

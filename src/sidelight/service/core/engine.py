@@ -44,8 +44,8 @@ from sidelight.service.core.told import ActionProposal, BehaviorProposal, Reward
 from sidelight.service.core.waits import Waits
 from sidelight.service.log.committer import Committer, Pace, Spans, Standing
 from sidelight.service.log.decision_id import DecisionId
-from sidelight.service.log.events import Answer, Behavior, Configuration, Decisions, Event
-from sidelight.service.log.rows import Row, event_from_row
+from sidelight.service.log.events import Answer, Behavior, Configuration, Decisions
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Draft, Outdated, Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.metrics import Metrics
@@ -114,7 +114,6 @@ class Engine(Delivery):
             )
             for drawn in (rng, *rng.spawn(1))
         )
-        self._last_parsed: tuple[tuple[Row, int], Event] | None = None
         self._readers = self._around.readers()
         self._folders = self._around.readers()
         self.spans: Spans | None = None
@@ -318,17 +317,10 @@ class Engine(Delivery):
             row = (await self.read(self.store.rows, [id.number])).get(id.number)
         # An id of another epoch is that of a decision which the log has lost, whatever has its number now.
         known = row is not None and row.epoch == id.epoch
-        event = self._parsed(row) if row is not None and known else None
+        event = self._recent.parsed(row, self.state.learner.n_features) if row is not None and known else None
         if not isinstance(event, Decisions) or id.position >= len(event):
             raise unknown_decision(str(id))
         return event
-
-    def _parsed(self, row: Row) -> Event:
-        """The event of a row.  The last one is kept: the rewards of a batch come together, and each names its event."""
-        found = row, self.state.learner.n_features
-        if self._last_parsed is None or self._last_parsed[0] != found:
-            self._last_parsed = found, event_from_row(*found)
-        return self._last_parsed[1]
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a function that reads the store, run in a thread."""

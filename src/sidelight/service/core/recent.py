@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from sidelight.service.log.events import Decisions
-from sidelight.service.log.rows import Row
+from sidelight.service.log.events import Decisions, Event
+from sidelight.service.log.rows import Row, event_from_row
 from sidelight.service.log.store import Written
 
 __all__ = ["RecentDecisions"]
@@ -24,6 +24,8 @@ class RecentDecisions:
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._kept: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
         self._size = 0
+        #: the row that was parsed last, with the length of its contexts, and its event
+        self._parsed: tuple[tuple[Row, int], Event] | None = None
 
     def __contains__(self, number: int) -> bool:
         return number in self._kept
@@ -47,8 +49,18 @@ class RecentDecisions:
         payload, contexts, _, epoch = kept
         return Row(number, Decisions.kind, 0.0, None, payload, contexts, epoch)
 
+    def parsed(self, row: Row, n_features: int) -> Event:
+        """The event of a row, kept here or not; the last one is parsed once.
+
+        The rewards of a batch come together, and each of them names its event.
+        """
+        if self._parsed is None or self._parsed[0] != (row, n_features):
+            self._parsed = (row, n_features), event_from_row(row, n_features)
+        return self._parsed[1]
+
     def drop(self, forgotten: Iterable[Sequence[int]]) -> None:
         """Remove the events of these forgotten decisions, each ``(number, position)``."""
+        self._parsed = None
         for number, _ in forgotten:
             if (gone := self._kept.pop(number, None)) is not None:
                 self._size -= gone[2]
