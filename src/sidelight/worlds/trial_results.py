@@ -168,8 +168,6 @@ def _mean_of_runs(runs: list[Floats], repeats: int, level: float) -> tuple[float
 def _bootstrap(values: Floats, repeats: int, rng: np.random.Generator) -> Floats:
     """Means of ``repeats`` resamples, ``(repeats,)``."""
     n = len(values)
-    if not n:
-        return np.full(repeats, np.nan)
     # many resamples in one call, drawn one after the other as single calls would draw them, in memory that is bounded
     blocks = np.diff([*range(0, repeats, max(_DRAWN // n, 1)), repeats])
     return np.concatenate([values[rng.integers(n, size=(block, n))].mean(axis=1) for block in blocks])

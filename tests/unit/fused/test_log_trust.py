@@ -152,6 +152,11 @@ def test_curved_rewards_are_a_cause_only_where_they_were_found(rng):
     assert not entry["doubted"]
     assert entry["cause"] == "undecided"
     assert "have not shown yet" in entry["says"]
+    assert "about" not in entry["says"]
+    standing.feature = 0
+    (entry, *_) = learner.log_trust()
+    assert f"counts for less in what it says about {entry['feature']}, since" in entry["says"]
+    standing.feature = -1
     learner.broken["linear"] = 350
     (entry, *_) = learner.log_trust()
     assert entry["cause"] == "curved"

@@ -127,6 +127,12 @@ def test_worth_grows_with_rows_columns_and_noise():
         assert noisy == sorted(noisy)
 
 
+def test_worth_is_the_same_however_many_matrices_are_solved_at_a_time(monkeypatch):
+    whole = worth_in_rounds(log(noise=0.5), noise=0.5)
+    monkeypatch.setattr("sidelight.logs.diagnosis.worth._NUMBERS", 100)
+    assert worth_in_rounds(log(noise=0.5), noise=0.5) == whole
+
+
 def test_a_complete_log_is_worth_about_its_rows():
     """Nothing hidden and arms tried equally: a logged row is an online round, whatever the horizon."""
     summary = log(n=2_000, L=6, noise=2.0)

@@ -190,18 +190,19 @@ class Relearning(Proven):
         """
         if self.settings.regularization != "auto" or self.automatic is None or not self.automatic.hyper:
             return
-        due = [self.automatic.searches() or entry.scales_are_due() for entry in self.logs]
-        if not self._guarded or self.fading.forgets or not any(due):
+        if not self._guarded or self.fading.forgets:
+            return
+        due = [entry for entry in self.logs if self.automatic.searches() or entry.scales_are_due()]
+        if not due:
             return
         precision, means = self._prior()
         unit, variances = square(self.noise), np.square(self.noises)
         known = precision / unit + self.grams / variances[:, None, None]
         linear = apply(precision, means) / unit + self.moments / variances[:, None]
         # before any of them changes, so that their order does not matter
-        without = [self._add_others(entry, known.copy(), linear.copy()) for entry in self.logs]
-        for entry, (J, h), is_due in zip(self.logs, without, due, strict=True):
-            if is_due:
-                entry.learn_scales(J, h, self._arm_rounds())
+        without = [self._add_others(entry, known.copy(), linear.copy()) for entry in due]
+        for entry, (J, h) in zip(due, without, strict=True):
+            entry.learn_scales(J, h, self._arm_rounds())
 
     def _contexts(self) -> Contexts | None:
         """Sums over the contexts of all rounds, in the context's order; None where rounds do not count alike."""
